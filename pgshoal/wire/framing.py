@@ -1,0 +1,149 @@
+"""Cuts a byte stream into protocol messages, and judges every length before anything is kept for it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from struct import Struct
+from typing import Final, Literal, NamedTuple
+
+from pgshoal.wire.catalogue import FRONTEND_BY_CODE, MessageSpec
+
+STARTUP_LIMIT: Final = 10_000
+"""PostgreSQL's own bound for a startup-phase packet, length field included."""
+PACKET_LIMIT: Final = 2**31 - 1
+TLS_HANDSHAKE: Final = 0x16
+STARTUP: Final = 0
+"""The `type` of a Message from the startup phase, where packets have no type byte."""
+
+_LENGTH = Struct("!i")
+_HEADER = Struct("!Bi")
+
+
+class Message(NamedTuple):
+    """One whole message; `payload` excludes the type byte and the length field."""
+
+    type: int
+    payload: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class BadHeader:
+    """A length that cannot be right or exceeds the limit. The stream cannot be read further."""
+
+    header: bytes
+
+    @property
+    def reason(self) -> str:
+        """The text for the client and the log."""
+        return f"bad packet header: '{self.header.hex()}'"
+
+
+@dataclass(frozen=True, slots=True)
+class DirectTls:
+    """The first byte is a TLS handshake record: the client starts TLS without SSLRequest. All bytes stay pending."""
+
+
+Frame = Message | BadHeader | DirectTls
+Kind = Literal["startup", "message"]
+
+
+class Framer:
+    """Feed bytes, get frames.
+
+    In kind "startup" it yields one packet and then holds what follows, because the caller must decide first: answer
+    SSLRequest (and refuse bytes already `pending`), or `switch` to "message".
+    After BadHeader or DirectTls it yields nothing more.
+    """
+
+    __slots__ = ("_buffer", "_halted", "_kind", "limit", "specs")
+
+    def __init__(
+        self, kind: Kind = "message", limit: int | None = None, specs: Mapping[int, MessageSpec] | None = None
+    ) -> None:
+        """`limit` bounds a whole packet, header included; `specs` adds the catalogue's length bounds per type."""
+        self._kind: Kind = kind
+        self._buffer = bytearray()
+        self._halted = False
+        self.limit = limit if limit is not None else STARTUP_LIMIT if kind == "startup" else PACKET_LIMIT
+        self.specs = specs
+
+    @property
+    def pending(self) -> bytes:
+        """Bytes received but not yet part of a yielded message."""
+        return bytes(self._buffer)
+
+    @property
+    def pending_size(self) -> int:
+        """How many bytes are received but not yet part of a yielded message."""
+        return len(self._buffer)
+
+    def switch(self, kind: Kind, limit: int, specs: Mapping[int, MessageSpec] | None = None) -> list[Frame]:
+        """Go on as another kind; returns frames that are already complete in the pending bytes."""
+        self._kind, self.limit, self.specs, self._halted = kind, limit, specs, False
+        return self.feed(b"")
+
+    def take_pending(self) -> bytes:
+        """Hand over the pending bytes and forget them, for a caller that passes the stream on."""
+        rest = bytes(self._buffer)
+        self._buffer.clear()
+        return rest
+
+    def feed(self, data: bytes) -> list[Frame]:
+        """Add received bytes; returns the frames they complete, in order."""
+        if data:
+            self._buffer += data
+        if self._halted or not self._buffer:
+            return []
+        return self._startup() if self._kind == "startup" else self._messages()
+
+    def _bad(self, size: int) -> list[Frame]:
+        self._halted = True
+        return [BadHeader(bytes(self._buffer[:size]))]
+
+    def _startup(self) -> list[Frame]:
+        """At most one frame: a startup packet, or a typed message from a client that skipped the startup packet."""
+        buffer = self._buffer
+        first = buffer[0]
+        if first == TLS_HANDSHAKE:
+            self._halted = True
+            return [DirectTls()]
+        if first in FRONTEND_BY_CODE:
+            return self._messages(one=True)
+        if first:
+            # A length this large cannot pass; waiting for the other bytes of it would only help an attacker.
+            return self._bad(8)
+        if len(buffer) < 4:
+            return []
+        (length,) = _LENGTH.unpack_from(buffer)
+        if length < 8 or length > self.limit:
+            return self._bad(8)
+        if len(buffer) < length:
+            return []
+        payload = bytes(buffer[4:length])
+        del buffer[:length]
+        self._halted = True
+        return [Message(STARTUP, payload)]
+
+    def _messages(self, one: bool = False) -> list[Frame]:
+        frames: list[Frame] = []
+        buffer = self._buffer
+        end = len(buffer)
+        limit = self.limit
+        specs = self.specs
+        at = 0
+        unpack = _HEADER.unpack_from
+        while end - at >= 5:
+            code, length = unpack(buffer, at)
+            spec = specs.get(code) if specs is not None else None
+            if length < 4 or length + 1 > limit or (spec is not None and not spec.length_ok(length)):
+                del buffer[:at]
+                return frames + self._bad(5)
+            if end - at <= length:
+                break
+            frames.append(Message(code, bytes(buffer[at + 5 : at + 1 + length])))
+            at += 1 + length
+            if one:
+                self._halted = True
+                break
+        if at:
+            del buffer[:at]
+        return frames
