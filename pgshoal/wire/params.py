@@ -20,8 +20,8 @@ REPORTED_ONLY: Final = frozenset(
 _CANONICAL: Final = {
     name.lower(): name
     for name in (
-        "DateStyle", "IntervalStyle", "TimeZone", "application_name", "client_encoding", "default_transaction_read_only",
-        "scram_iterations", "search_path", "standard_conforming_strings",
+        "DateStyle", "IntervalStyle", "TimeZone", "application_name", "client_encoding", "search_path",
+        "default_transaction_read_only", "scram_iterations", "standard_conforming_strings",
     )
 }  # fmt: skip
 

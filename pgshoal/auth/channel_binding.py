@@ -1,0 +1,20 @@
+"""The tls-server-end-point channel binding of RFC 5929: a hash of the server's certificate."""
+
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives import hashes
+from cryptography.x509 import load_der_x509_certificate
+
+
+def tls_server_end_point(certificate_der: bytes) -> bytes | None:
+    """The binding data, or None for a certificate whose signature names no hash (Ed25519): no binding is possible then."""
+    try:
+        algorithm = load_der_x509_certificate(certificate_der).signature_hash_algorithm
+    except (ValueError, UnsupportedAlgorithm):
+        return None
+    if algorithm is None:
+        return None
+    if isinstance(algorithm, hashes.MD5 | hashes.SHA1):
+        algorithm = hashes.SHA256()
+    digest = hashes.Hash(algorithm)
+    digest.update(certificate_der)
+    return digest.finalize()
