@@ -6,7 +6,7 @@ from cryptography.x509 import load_der_x509_certificate
 
 
 def tls_server_end_point(certificate_der: bytes) -> bytes | None:
-    """The binding data, or None for a certificate whose signature names no hash (Ed25519): no binding is possible then."""
+    """The binding data; None if the certificate's signature names no hash (Ed25519) and so allows no binding."""
     try:
         algorithm = load_der_x509_certificate(certificate_der).signature_hash_algorithm
     except (ValueError, UnsupportedAlgorithm):

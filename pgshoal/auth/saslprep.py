@@ -35,7 +35,7 @@ def saslprep(password: bytes) -> bytes:
 
 
 def _direction_ok(text: str) -> bool:
-    """RFC 3454 section 6: text with a right-to-left character starts and ends with one, and has no left-to-right one."""
+    """RFC 3454 section 6: right-to-left text starts and ends as such and holds no left-to-right character."""
     if not any(stringprep.in_table_d1(char) for char in text):
         return True
     if any(stringprep.in_table_d2(char) for char in text):

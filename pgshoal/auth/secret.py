@@ -116,7 +116,7 @@ def derive_verifier(password: str | bytes, iterations: int, salt: bytes | None =
 def mock_verifier(user: str, mock_key: bytes, iterations: int) -> Verifier:
     """A verifier nothing can satisfy, for a user who does not exist.
 
-    The salt depends on the name and on a secret of this process, so that asking twice shows no difference to a real user.
+    The salt depends on the name and on a secret of this process: asked twice, it is the same, as a real user's would be.
     """
     seed = hmac.digest(mock_key, to_bytes(user), "sha256")
     return Verifier(iterations, seed[:SALT_SIZE], os.urandom(KEY_SIZE), os.urandom(KEY_SIZE), mock=True)
