@@ -1,0 +1,116 @@
+"""Who hears a connection's events, and what the client side may ask of the worker around it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from pgshoal.engine.contract import ConnId
+
+if TYPE_CHECKING:
+    from pgshoal.config.model import Config
+    from pgshoal.engine.contract import Engine
+    from pgshoal.worker.front import Front
+    from pgshoal.worker.log import Log
+    from pgshoal.worker.records import Database, Pool, User
+    from pgshoal.worker.tlsfiles import TlsFiles
+
+
+class Handler:
+    """One connection in dialogue: a client logging in, a console session, a server logging in, a cancel request.
+
+    The worker calls the method named after the engine's event. Events that cannot come in a state are ignored
+    here, so a handler states only what it expects. After `closed` the worker has already forgotten the handler.
+    """
+
+    __slots__ = ()
+
+    def packet(self, payload: bytes) -> None:
+        """PACKET."""
+
+    def direct_tls(self) -> None:
+        """DIRECT_TLS."""
+
+    def message(self, kind: int, payload: bytes) -> None:
+        """MESSAGE; `kind` is the type byte."""
+
+    def oversize(self, header: bytes) -> None:
+        """OVERSIZE."""
+
+    def connected(self) -> None:
+        """CONNECTED."""
+
+    def secured(self, version: str, cipher: str, alpn: str, sni: str, certificate: bytes | None) -> None:
+        """SECURED."""
+
+    def closed(self, reason: str) -> None:
+        """CLOSED."""
+
+    def fault(self, key: str, detail: str) -> None:
+        """FAULT."""
+
+    def returned(self) -> None:
+        """RETURNED."""
+
+
+@dataclass(slots=True, eq=False)
+class ConsoleLogin:
+    """Who was let into the console; `unix_owner` is the process's own account on the Unix socket."""
+
+    conn: ConnId
+    number: int
+    user: User
+    is_admin: bool
+    cancel_key: bytes
+    connect_time: float
+    connect_us: int
+    peer_host: str
+    peer_port: int
+    local_host: str
+    local_port: int
+    tls: str = ""
+    #: tracked startup parameters of the client, such as application_name
+    parameters: list[tuple[str, str]] = field(default_factory=list)
+    unix_owner: bool = False
+
+
+class Console(Protocol):
+    """The admin console as the login sees it."""
+
+    def open(self, login: ConsoleLogin) -> Handler:
+        """Send the console's welcome (AuthenticationOk included) and give back who hears the session from now on.
+
+        The session ends with `clients.console_gone(worker, conn)`, on `closed` and before its own close.
+        """
+
+    def cancel(self, login: ConsoleLogin) -> None:
+        """A cancel request came for this session."""
+
+
+class WorkerFace(Protocol):
+    """What the client side needs of the worker. `handlers` is asked first, then `front.clients`."""
+
+    engine: Engine
+    config: Config
+    log: Log
+    tls: TlsFiles
+    front: Front
+    console: Console | None
+    handlers: dict[ConnId, Handler]
+    #: "" while running; "clients" or "servers" in SHUTDOWN WAIT_FOR_CLIENTS or WAIT_FOR_SERVERS
+    shutdown: str
+
+    def next_number(self) -> int:
+        """The next `id` of SHOW CLIENTS and SHOW SERVERS."""
+
+    def database(self, name: str) -> Database | None:
+        """The record of a [databases] entry, made from `*` if need be."""
+
+    def user(self, name: str) -> User | None:
+        """The record of a user of auth_file or [users], None if there is none."""
+
+    def pool(self, database: Database, user: User) -> Pool:
+        """The pool of an entry and a login user (a forced user of the entry comes first), made if need be."""
+
+    def grow(self, pool: Pool) -> None:
+        """Somebody needs a server of this pool: open one if the limits allow."""
