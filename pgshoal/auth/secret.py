@@ -113,10 +113,17 @@ def derive_verifier(password: str | bytes, iterations: int, salt: bytes | None =
     return Verifier(iterations, salt, hashlib.sha256(keys.client_key).digest(), keys.server_key)
 
 
+def mock_secret(user: str, mock_key: bytes, iterations: int, like: SecretKind) -> str:
+    """A secret of the given kind nothing can satisfy, so that checking it costs what a real user's check costs."""
+    if like is SecretKind.SCRAM:
+        return mock_verifier(user, mock_key, iterations).text()
+    return "md5" + "0" * 32 if like is SecretKind.MD5 else os.urandom(KEY_SIZE).hex()
+
+
 def mock_verifier(user: str, mock_key: bytes, iterations: int) -> Verifier:
     """A verifier nothing can satisfy, for a user who does not exist.
 
-    The salt depends on the name and on a secret of this process: asked twice, it is the same, as a real user's would be.
+    The salt depends on the name and on a secret of this process: asking twice finds the same, as for a real user.
     """
     seed = hmac.digest(mock_key, to_bytes(user), "sha256")
     return Verifier(iterations, seed[:SALT_SIZE], os.urandom(KEY_SIZE), os.urandom(KEY_SIZE), mock=True)

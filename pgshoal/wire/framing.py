@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from struct import Struct
 from typing import Final, Literal, NamedTuple
 
-from pgshoal.wire.catalogue import FRONTEND_BY_CODE, MessageSpec
+from pgshoal.wire.catalogue import MessageSpec
 
 STARTUP_LIMIT: Final = 10_000
 """PostgreSQL's own bound for a startup-phase packet, length field included."""
@@ -14,6 +14,7 @@ TLS_HANDSHAKE: Final = 0x16
 STARTUP: Final = 0
 """The `type` of a Message from the startup phase, where packets have no type byte."""
 
+_STARTUP_HEADER_SIZE = 8
 _LENGTH = Struct("!i")
 _HEADER = Struct("!Bi")
 
@@ -106,16 +107,14 @@ class Framer:
         if first == TLS_HANDSHAKE:
             self._halted = True
             return [DirectTls()]
-        if first in FRONTEND_BY_CODE:
-            return self._messages(one=True)
         if first:
-            # A length this large cannot pass; waiting for the other bytes of it would only help an attacker.
-            return self._bad(8)
-        if len(buffer) < 4:
+            return self._messages(one=True)
+        # Judged with its code in hand, so that the header in an error is the same however the bytes arrive.
+        if len(buffer) < _STARTUP_HEADER_SIZE:
             return []
         (length,) = _LENGTH.unpack_from(buffer)
-        if length < 8 or length > self.limit:
-            return self._bad(8)
+        if length < _STARTUP_HEADER_SIZE or length > self.limit:
+            return self._bad(_STARTUP_HEADER_SIZE)
         if len(buffer) < length:
             return []
         payload = bytes(buffer[4:length])
@@ -131,12 +130,12 @@ class Framer:
         specs = self.specs
         at = 0
         unpack = _HEADER.unpack_from
-        while end - at >= 5:
+        while end - at >= _HEADER.size:
             code, length = unpack(buffer, at)
             spec = specs.get(code) if specs is not None else None
             if length < 4 or length + 1 > limit or (spec is not None and not spec.length_ok(length)):
                 del buffer[:at]
-                return frames + self._bad(5)
+                return frames + self._bad(_HEADER.size)
             if end - at <= length:
                 break
             frames.append(Message(code, bytes(buffer[at + 5 : at + 1 + length])))

@@ -5,6 +5,7 @@ from typing import Final
 from pgshoal.wire.errors import WireError
 
 UNSUPPORTED: Final = "unsupported options startup parameter: only '-c config=val' and '--config=val' are allowed"
+EMPTY_NAME: Final = "unsupported startup parameter in options: "
 
 
 def parse_options(text: str) -> list[tuple[str, str]]:
@@ -22,9 +23,12 @@ def parse_options(text: str) -> list[tuple[str, str]]:
         else:
             raise WireError(UNSUPPORTED)
         name, equals, value = setting.partition("=")
-        if not name or not equals:
+        if not equals:
             raise WireError(UNSUPPORTED)
-        settings.append((name, value))
+        if not name:
+            raise WireError(EMPTY_NAME)
+        # PostgreSQL reads search-path as search_path.
+        settings.append((name.replace("-", "_"), value))
     return settings
 
 
