@@ -1,0 +1,77 @@
+# What a developer types; `make setup` once, then `make demo`, `make test`, `make bench`.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+export PATH := $(HOME)/.cargo/bin:$(PATH)
+
+PYTHON ?= $(firstword $(foreach p,python3 python3.13 python3.12 python3.11,$(shell $(p) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $(p))))
+VENV := .venv
+BIN := $(VENV)/bin
+ENGINE_SOURCES := $(shell find native -path native/target -prune -o -type f \( -name '*.rs' -o -name '*.toml' -o -name 'Cargo.lock' -o -name '*.pyi' \) -print 2>/dev/null)
+CARGO := cd native && cargo
+# Tests run on this many processes; PYTEST_ARGS picks some of them.
+PYTEST_JOBS ?= 2
+PYTEST_ARGS ?=
+BENCH_ARGS ?=
+DEMO_ARGS ?=
+FUZZ_SECONDS ?= 60
+
+.PHONY: help setup demo test check check-python check-rust format bench fuzz clean
+
+help:
+	@echo "make setup   a virtual environment in .venv with everything, and the native engine in release mode"
+	@echo "make demo    PostgreSQL, the pooler in front of it and a short comparison (DEMO_ARGS=--keep stays)"
+	@echo "make test    everything that must hold: style, types, lints, unit and end-to-end tests on all engines"
+	@echo "make check   the static part of it"
+	@echo "make bench   ratios against PgBouncer in the same run (BENCH_ARGS=--quick)"
+	@echo "make fuzz    each fuzz target for FUZZ_SECONDS=$(FUZZ_SECONDS)"
+
+setup: $(VENV)/.installed $(VENV)/.engine
+
+$(VENV)/bin/python:
+	@[ -n "$(PYTHON)" ] || { echo "Python 3.11 or newer is needed; set PYTHON=/path/to/python3" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed: pyproject.toml | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	touch $@
+
+$(VENV)/.engine: $(ENGINE_SOURCES) | $(VENV)/.installed
+	@command -v cargo >/dev/null || { echo "cargo is needed to build the native engine: see CONTRIBUTING.md" >&2; exit 1; }
+	VIRTUAL_ENV="$(CURDIR)/$(VENV)" $(BIN)/maturin develop --release --quiet --manifest-path native/Cargo.toml
+	$(BIN)/python -c 'import pgshoal_engine'
+	touch $@
+
+demo: setup
+	$(BIN)/pgshoal demo $(DEMO_ARGS)
+
+check: setup check-python check-rust
+
+check-python:
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+check-rust:
+	$(CARGO) fmt --check
+	$(CARGO) clippy --quiet --all-targets -- -D warnings
+
+test: check
+	@if command -v cargo-nextest >/dev/null; then $(CARGO) nextest run --no-tests=pass --status-level=fail; else $(CARGO) test --quiet; fi
+	$(BIN)/python -m pytest -q -n $(PYTEST_JOBS) --dist=worksteal $(PYTEST_ARGS)
+
+format: setup
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+	$(CARGO) fmt
+
+bench: setup
+	$(BIN)/python -m pgshoal.bench $(BENCH_ARGS)
+
+fuzz: setup
+	@cargo fuzz --version >/dev/null 2>&1 || { echo "cargo-fuzz and a nightly toolchain are needed: cargo install cargo-fuzz" >&2; exit 1; }
+	for target in $$(cargo fuzz list --fuzz-dir fuzz); do \
+	  cargo +nightly fuzz run --fuzz-dir fuzz "$$target" -- -max_total_time=$(FUZZ_SECONDS) -rss_limit_mb=2048; done
+
+clean:
+	rm -rf $(VENV) native/target .mypy_cache .ruff_cache .pytest_cache .hypothesis demo-results bench-results
