@@ -1,0 +1,212 @@
+"""Loads a configuration: the whole file becomes one Config, or one ConfigError and nothing changes."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from pgshoal.config.ini import Assignment, Header, connection_string, read_ini
+from pgshoal.config.model import Config, DatabaseConfig, Origin, PeerConfig, Settings, UserConfig
+from pgshoal.config.settings import BY_NAME, Section, Setting
+from pgshoal.config.userlist import NAME_BYTES_MAX, UserList, classify, read_userlist
+from pgshoal.errors import ConfigError
+
+DATABASE_NAME_BYTES_MAX = 63
+CONSOLE_DATABASE = "pgbouncer"
+COMMAND_LINE = "command line"
+CONSOLE = "console"
+
+
+def load(path: str, overrides: Mapping[str, str] | None = None) -> Config:
+    """Read `path`, its includes and its auth_file; `overrides` are [pgbouncer] values that beat the file.
+
+    Raises ConfigError with file, line, key, value and what is allowed. A missing or broken auth_file does not
+    raise: it is in `warnings`, as PgBouncer too starts without it.
+    """
+    builder = _Builder(path)
+    for item in read_ini(path):
+        builder.take(item)
+    for key, text in (overrides or {}).items():
+        builder.take(Assignment("pgbouncer", key, text, COMMAND_LINE, 0))
+    config = builder.finish()
+    require_consistent(config)
+    return _with_secrets(config)
+
+
+def set_value(config: Config, key: str, text: str) -> Config:
+    """The configuration after the console's SET; a key that needs a restart is checked, then left as it is.
+
+    TLS values may disagree with each other here: call require_consistent before TLS is set up again.
+    """
+    origin = Origin(CONSOLE, 0, text)
+    row = _row("pgbouncer", key, origin)
+    values: dict[str, Any] = {row.attribute: _value(row, key, text, origin)}
+    if not row.reloadable:
+        return config
+    settings = replace(config.settings, **values)
+    origins = {**config.origins, ("pgbouncer", row.name): origin}
+    changed = replace(config, settings=settings, origins=origins)
+    return _with_secrets(changed) if key == "auth_file" else changed
+
+
+def require_consistent(config: Config) -> None:
+    """Check the settings against each other; raises ConfigError at the setting that asks for the others."""
+    settings = config.settings
+    if settings.client_tls_sslmode != "disable" and not (
+        settings.client_tls_key_file and settings.client_tls_cert_file
+    ):
+        reason = "To allow TLS connections from clients, client_tls_key_file and client_tls_cert_file must be set."
+        raise _conflict(config, "client_tls_sslmode", reason)
+    if settings.client_tls_sslmode in ("verify-ca", "verify-full") and not settings.client_tls_ca_file:
+        raise _conflict(config, "client_tls_sslmode", "client_tls_sslmode requires client_tls_ca_file")
+    if settings.auth_type == "cert" and settings.client_tls_sslmode != "verify-full":
+        raise _conflict(config, "auth_type", "auth_type=cert requires client_tls_sslmode=SSLMODE_VERIFY_FULL")
+
+
+def _conflict(config: Config, key: str, reason: str) -> ConfigError:
+    origin = config.origins.get(("pgbouncer", key), Origin(config.path, 0, ""))
+    return ConfigError(origin.file, origin.line, key, origin.text, reason)
+
+
+def _with_secrets(config: Config) -> Config:
+    path = config.settings.auth_file
+    # With these two methods PgBouncer does not read the file either.
+    wanted = path if config.settings.auth_type not in ("any", "pam") else None
+    users = read_userlist(wanted) if wanted else UserList()
+    warnings = () if users.error is None else (users.error,)
+    return replace(config, secrets=users.secrets, warnings=warnings)
+
+
+class _Builder:
+    """Collects one load; nothing leaves it before everything was read."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.main_seen = False
+        self.values: dict[str, Any] = {}
+        self.origins: dict[tuple[str, str], Origin] = {}
+        self.databases: dict[str, DatabaseConfig] = {}
+        self.autodb: DatabaseConfig | None = None
+        self.users: dict[str, UserConfig] = {}
+        self.peers: dict[int, PeerConfig] = {}
+
+    def take(self, item: Header | Assignment) -> None:
+        """Apply one line."""
+        if isinstance(item, Header):
+            self._header(item)
+            return
+        origin = Origin(item.file, item.line, item.value)
+        match item.section:
+            case "pgbouncer":
+                self._main(item.key, origin)
+                return
+            case "databases":
+                self._database(item.key, origin)
+            case "users":
+                self._user(item.key, origin)
+            case "peers":
+                self._peer(item.key, origin)
+            case _:
+                raise ConfigError(item.file, item.line, item.key, None, "a value before the first section")
+        self.origins[item.section, item.key] = origin
+
+    def _header(self, header: Header) -> None:
+        if header.section not in BY_NAME:
+            reason = "sections are [pgbouncer], [databases], [users] and [peers]"
+            raise ConfigError(header.file, header.line, f"[{header.section}]", None, reason)
+        if header.section == "pgbouncer":
+            self.main_seen = True
+            # A repeated header starts the section again, except for keys whose default is unset.
+            for row in BY_NAME["pgbouncer"].values():
+                if row.default is not None:
+                    self.values.pop(row.attribute, None)
+                    self.origins.pop(("pgbouncer", row.name), None)
+
+    def _main(self, key: str, origin: Origin) -> None:
+        row = _row("pgbouncer", key, origin)
+        self.values[row.attribute] = _value(row, key, origin.text, origin)
+        self.origins["pgbouncer", row.name] = origin
+
+    def _database(self, name: str, origin: Origin) -> None:
+        if name == CONSOLE_DATABASE:
+            raise ConfigError(origin.file, origin.line, name, None, 'database name "pgbouncer" is reserved')
+        _bounded(name, DATABASE_NAME_BYTES_MAX, "a database name", origin)
+        entry = DatabaseConfig(name, **_entry_values("databases", name, origin))
+        if entry.user is not None:
+            _bounded(entry.user, NAME_BYTES_MAX, "a user name", origin)
+        # An entry written twice is not merged: the later one stands alone.
+        if name == "*":
+            self.autodb = entry
+        else:
+            self.databases[name] = entry
+
+    def _user(self, name: str, origin: Origin) -> None:
+        _bounded(name, NAME_BYTES_MAX, "a user name", origin)
+        self.users[name] = UserConfig(name, **_entry_values("users", name, origin))
+
+    def _peer(self, name: str, origin: Origin) -> None:
+        if not (name.isascii() and name.isdigit() and len(name) <= 5 and 1 <= int(name) <= 65535):
+            raise ConfigError(origin.file, origin.line, name, None, "a peer is named by a number from 1 to 65535")
+        values = _entry_values("peers", name, origin)
+        if "host" not in values:
+            raise ConfigError(origin.file, origin.line, name, None, f"host was not provided for peer {name}")
+        self.peers[int(name)] = PeerConfig(int(name), **values)
+
+    def finish(self) -> Config:
+        """The Config, still without secrets."""
+        if not self.main_seen:
+            raise ConfigError(self.path, 0, "[pgbouncer]", None, "this section must exist")
+        self.values.setdefault("conffile", self.path)
+        return Config(
+            self.path,
+            Settings(**self.values),
+            self.databases,
+            self.autodb,
+            self.users,
+            self.peers,
+            origins=self.origins,
+        )
+
+
+def _bounded(name: str, limit: int, what: str, origin: Origin) -> None:
+    if len(name.encode(errors="surrogateescape")) > limit:
+        raise ConfigError(origin.file, origin.line, name, None, f"{what} may have {limit} bytes")
+
+
+def _entry_values(section: Section, name: str, origin: Origin) -> dict[str, Any]:
+    """Parse a connection string by the rows of its section; repeated keys: the last one wins."""
+    values: dict[str, Any] = {}
+    try:
+        pairs = list(connection_string(origin.text))
+    except ValueError as error:
+        raise ConfigError(origin.file, origin.line, name, None, f"syntax error in connection string: {error}") from None
+    for key, text in pairs:
+        label = f"{name}: {key}"
+        row = _row(section, key, origin, label)
+        value = _value(row, label, text, origin)
+        values[row.attribute] = classify(text) if row.name == "password" else value
+    return values
+
+
+def _row(section: Section, key: str, origin: Origin, label: str | None = None) -> Setting:
+    rows = BY_NAME[section]
+    row = rows.get(key)
+    if row is None:
+        # The value of a misspelt key may be a password: it is not shown.
+        raise ConfigError(origin.file, origin.line, label or key, None, "unknown parameter" + _hint(key, rows))
+    return row
+
+
+def _hint(key: str, names: Iterable[str]) -> str:
+    near = difflib.get_close_matches(key.lower(), names, n=1)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def _value(row: Setting, label: str, text: str, origin: Origin) -> object:
+    try:
+        return row.kind.parse(text)
+    except ValueError:
+        shown = None if row.secret else text
+        raise ConfigError(origin.file, origin.line, label, shown, f"must be {row.kind.allowed}") from None
