@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from pgshoal.demo.account import Account, can_run, spawn, unprivileged
+from pgshoal.demo.account import Account, spawn, unprivileged
 from pgshoal.demo.cluster import free_port
 
 START_LIMIT_S = 20.0
@@ -100,12 +100,11 @@ class Pooler:
 
     def _spawn(self) -> subprocess.Popen[bytes]:
         env = {"PYTHONPATH": str(Path(__file__).resolve().parents[2]), "PYTHONUNBUFFERED": "1"}
+        argv = self.command()
+        if self.account is not None:
+            argv = [sys.executable, "-m", "pgshoal.demo.launch", self.account.name, *argv[3:]]
         with self.log.open("ab") as log:
-            if self.account is None or can_run(Path(sys.executable), self.account):
-                return spawn(self.command(), self.account, stdout=log, env=env)
-            _, _, _, *arguments = self.command()
-            launch = [sys.executable, "-m", "pgshoal.demo.launch", self.account.name, *arguments]
-            return spawn(launch, None, stdout=log, env=env)
+            return spawn(argv, None, stdout=log, env=env)
 
     def launch(self) -> None:
         """Writes the configuration and starts the process, without waiting for it."""
