@@ -29,7 +29,12 @@ class ConfigError(Exception):
         place = f"{self.file}:{self.line}" if self.line else self.file
         subject = self.key if self.value is None else f"{self.key} = {self.value}"
         text = ": ".join(part for part in (place, subject, self.reason) if part)
-        return text.replace("\n", " ")
+        return printable(text.replace("\n", " "))
+
+
+def printable(text: str) -> str:
+    """Text that any terminal or log can take: bytes that were not UTF-8, and control characters, are escaped."""
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from pgshoal.config.load import load
 from pgshoal.config.model import Config, DatabaseConfig, PeerConfig, UserConfig
 from pgshoal.config.settings import BY_NAME, SETTINGS, Section, Setting
 from pgshoal.config.show import HIDDEN, ShownSetting, shown_settings
+from pgshoal.errors import printable
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,9 @@ class CheckReport:
 
     def lines(self) -> Iterator[str]:
         """Render the report as plain lines; without show_all only settings that were written are listed."""
+        yield from map(printable, self._lines())
+
+    def _lines(self) -> Iterator[str]:
         yield f"{self.path}: valid"
         yield from (f"warning: {warning}" for warning in self.warnings)
         yield from self._setting_lines()

@@ -104,6 +104,12 @@ def auth_dbname(config: Config, database: DatabaseConfig) -> str:
     return database.auth_dbname or config.settings.auth_dbname or database.name
 
 
+def server_check_query(config: Config) -> str | None:
+    """The liveness query: None is no check, and an empty text is a real query of length zero."""
+    query = config.settings.server_check_query
+    return "" if query == "<empty>" else query or None
+
+
 def server_hosts(config: Config, database: DatabaseConfig) -> tuple[str, ...]:
     """Where the servers are; an entry without host= uses the pooler's own Unix socket directory."""
     return database.hosts or (config.settings.unix_socket_dir,)

@@ -101,7 +101,6 @@ class _Builder:
         match item.section:
             case "pgbouncer":
                 self._main(item.key, origin)
-                return
             case "databases":
                 self._database(item.key, origin)
             case "users":
@@ -110,7 +109,6 @@ class _Builder:
                 self._peer(item.key, origin)
             case _:
                 raise ConfigError(item.file, item.line, item.key, None, "a value before the first section")
-        self.origins[item.section, item.key] = origin
 
     def _header(self, header: Header) -> None:
         if header.section not in BY_NAME:
@@ -133,6 +131,7 @@ class _Builder:
         if name == CONSOLE_DATABASE:
             raise ConfigError(origin.file, origin.line, name, None, 'database name "pgbouncer" is reserved')
         _bounded(name, DATABASE_NAME_BYTES_MAX, "a database name", origin)
+        self.origins["databases", name] = origin
         entry = DatabaseConfig(name, **_entry_values("databases", name, origin))
         if entry.user is not None:
             _bounded(entry.user, NAME_BYTES_MAX, "a user name", origin)
@@ -144,6 +143,7 @@ class _Builder:
 
     def _user(self, name: str, origin: Origin) -> None:
         _bounded(name, NAME_BYTES_MAX, "a user name", origin)
+        self.origins["users", name] = origin
         self.users[name] = UserConfig(name, **_entry_values("users", name, origin))
 
     def _peer(self, name: str, origin: Origin) -> None:
@@ -152,6 +152,7 @@ class _Builder:
         values = _entry_values("peers", name, origin)
         if "host" not in values:
             raise ConfigError(origin.file, origin.line, name, None, f"host was not provided for peer {name}")
+        self.origins["peers", str(int(name))] = origin
         self.peers[int(name)] = PeerConfig(int(name), **values)
 
     def finish(self) -> Config:
