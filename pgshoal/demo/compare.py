@@ -36,11 +36,11 @@ class Outcome:
 
 
 def loads(clients: int, seconds: int) -> tuple[Load, ...]:
-    """Connections for one query each, and connections that stay."""
+    """Clients that connect anew for each query, and clients that stay connected."""
     common = ("-S", "-c", str(clients), "-j", "2", "-T", str(seconds))
     return (
-        Load("a new connection for each query", ("-C", *common)),
-        Load("connections that stay", common),
+        Load("reconnecting", ("-C", *common)),
+        Load("persistent", common),
     )
 
 
@@ -88,10 +88,10 @@ class BackendWatch:
 def compare(
     cluster: Cluster, ways: Sequence[tuple[str, Target]], todo: Sequence[Load], tell: Callable[[str], None]
 ) -> list[Outcome]:
-    """Runs every load on every way, one after the other."""
+    """Runs every load one way, then the next way, so that idle pooled backends are not counted as direct ones."""
     results = []
-    for load in todo:
-        for way, target in ways:
+    for way, target in ways:
+        for load in todo:
             tell(f"{load.title}, {way}")
             watch = BackendWatch(cluster)
             try:
@@ -100,4 +100,4 @@ def compare(
                 results.append(Outcome(load, way, report, watch.peak, watch.started))
             finally:
                 watch.close()
-    return results
+    return sorted(results, key=lambda outcome: todo.index(outcome.load))

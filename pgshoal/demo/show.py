@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -114,11 +115,12 @@ def pooler_for(cluster: Cluster, options: Options) -> Pooler:
 
 def table(outcomes: Sequence[Outcome], title: str) -> Table:
     """The figures for the terminal, with the ratio of pooled to direct."""
-    out = Table(title=title, title_justify="left")
-    out.add_column("load")
-    out.add_column("way")
-    for name in ("queries/s", "pooled / direct", "latency ms", "connect ms", "backends at peak", "backends started"):
-        out.add_column(name, justify="right")
+    caption = "latency, connect: ms; backends: PostgreSQL's at peak; started: by PostgreSQL"
+    out = Table(title=title, title_justify="left", caption=caption, caption_justify="left", box=box.SIMPLE)
+    out.add_column("load", no_wrap=True)
+    out.add_column("way", no_wrap=True)
+    for name in ("queries/s", "ratio", "latency", "connect", "backends", "started"):
+        out.add_column(name, justify="right", no_wrap=True)
     direct = {o.load: o.report.tps for o in outcomes if o.way == "direct"}
     for o in outcomes:
         ratio = o.report.tps / direct[o.load] if o.way != "direct" and direct.get(o.load) else None
