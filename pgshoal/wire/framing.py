@@ -55,7 +55,7 @@ class Framer:
     After BadHeader or DirectTls it yields nothing more.
     """
 
-    __slots__ = ("_buffer", "_halted", "_kind", "limit", "specs")
+    __slots__ = ("_broken", "_buffer", "_halted", "_kind", "limit", "specs")
 
     def __init__(
         self, kind: Kind = "message", limit: int | None = None, specs: Mapping[int, MessageSpec] | None = None
@@ -64,6 +64,7 @@ class Framer:
         self._kind: Kind = kind
         self._buffer = bytearray()
         self._halted = False
+        self._broken = False
         self.limit = limit if limit is not None else STARTUP_LIMIT if kind == "startup" else PACKET_LIMIT
         self.specs = specs
 
@@ -90,6 +91,8 @@ class Framer:
 
     def feed(self, data: bytes) -> list[Frame]:
         """Add received bytes; returns the frames they complete, in order."""
+        if self._broken:
+            return []
         if data:
             self._buffer += data
         if self._halted or not self._buffer:
@@ -97,8 +100,11 @@ class Framer:
         return self._startup() if self._kind == "startup" else self._messages()
 
     def _bad(self, size: int) -> list[Frame]:
-        self._halted = True
-        return [BadHeader(bytes(self._buffer[:size]))]
+        header = bytes(self._buffer[:size])
+        # Nothing more is kept: the peer may go on sending until the connection is closed.
+        self._broken = True
+        self._buffer.clear()
+        return [BadHeader(header)]
 
     def _startup(self) -> list[Frame]:
         """At most one frame: a startup packet, or a typed message from a client that skipped the startup packet."""

@@ -23,7 +23,7 @@ def parse_options(text: str) -> list[tuple[str, str]]:
         else:
             raise WireError(UNSUPPORTED)
         name, equals, value = setting.partition("=")
-        if not equals:
+        if not equals or name[:1].isspace():
             raise WireError(UNSUPPORTED)
         if not name:
             raise WireError(EMPTY_NAME)
