@@ -1,0 +1,123 @@
+"""The worker's records: databases, users, pools, clients and servers, and who may change what."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from pgshoal.engine.contract import Address, ConnId, PoolId
+
+if TYPE_CHECKING:
+    from pgshoal.auth.secret import Keys
+    from pgshoal.config.model import DatabaseConfig, Secret
+    from pgshoal.worker.welcome import WelcomePlan
+
+
+class ServerState(Enum):
+    """Where a server stands, in SHOW SERVERS' words; idle, active and being_canceled come from the engine."""
+
+    LOGIN = "new"
+    POOLED = "pooled"  # with the engine: idle, linked or held
+    USED = "used"  # idle longer than server_check_delay; needs a check before use
+    TESTED = "tested"  # a reset or check query is under way
+    CANCEL = "active_cancel"  # a connection that carries a cancel request
+
+
+@dataclass(slots=True, eq=False)
+class Database:
+    """A [databases] entry, or one made from `*`."""
+
+    name: str
+    config: DatabaseConfig
+    auto: bool = False
+    paused: bool = False
+    disabled: bool = False
+    client_connections: int = 0
+    server_connections: int = 0
+    idle_since_us: int = 0  # auto entries without clients and servers
+
+
+@dataclass(slots=True, eq=False)
+class User:
+    """A name that may log in, or that we log in as."""
+
+    name: str
+    secret: Secret | None
+    client_connections: int = 0
+    server_connections: int = 0
+    #: kept from a client's SCRAM login with a stored SCRAM secret, to log in to servers without the password
+    scram_keys: Keys | None = None
+
+
+@dataclass(slots=True)
+class Welcome:
+    """What a pool's first server login reported; parameters in the server's order and spelling."""
+
+    parameters: list[tuple[str, str]]
+    plan: WelcomePlan | None = None  # see worker/welcome.py; None = to be made (again)
+
+
+@dataclass(slots=True, eq=False)
+class Pool:
+    """The pool of one (database, server-side user)."""
+
+    id: PoolId
+    database: Database
+    user: User
+    welcome: Welcome | None = None
+    clients: dict[ConnId, Client] = field(default_factory=dict)
+    servers: dict[ConnId, Server] = field(default_factory=dict)
+    #: logged-in clients that wait for the welcome, in order
+    login_queue: dict[ConnId, Client] = field(default_factory=dict)
+    #: cancel requests that wait for a connection: see worker/cancel.py
+    last_login_failed: bool = False
+    last_connect_failed_us: int = 0  # 0 = the last attempt did not fail
+    last_error: str = ""
+    last_lifetime_kill_us: int = 0
+    idle_since_us: int = 0  # no clients and no servers since
+    reserve_logged: bool = False
+    client_logins: int = 0  # total_client_login_count
+
+
+@dataclass(slots=True, eq=False)
+class Client:
+    """A client after its login; before that, see worker/client_login.py."""
+
+    conn: ConnId
+    number: int  # unique over clients and servers: SHOW's `id`
+    pool: Pool
+    user: User  # who logged in (the pool's user may be forced)
+    database: Database
+    cancel_key: bytes  # 8 bytes
+    connect_time: float  # wall clock, seconds
+    peer_host: str
+    peer_port: int
+    local_host: str
+    local_port: int
+    peer_pid: int = 0  # Unix sockets
+    tls: str = ""
+    replication: str = "none"
+
+
+@dataclass(slots=True, eq=False)
+class Server:
+    """A connection to PostgreSQL, from connect to close."""
+
+    conn: ConnId
+    number: int
+    pool: Pool
+    state: ServerState
+    connect_time: float  # wall clock, seconds
+    connect_us: int  # engine clock
+    address: str  # host as logged
+    port: int
+    target: Address = ""  # what it was connected to; a cancel request goes there too
+    server_name: str = ""  # the name its certificate was verified for
+    local_host: str = ""
+    local_port: int = 0
+    cancel_key: bytes = b""  # backend pid and secret as received
+    tls: str = ""
+    close_needed: bool = False
+    cancels: int = 0  # cancel requests attached
+    released_us: int = 0
