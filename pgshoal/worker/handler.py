@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from pgshoal.engine.contract import ConnId
 
 if TYPE_CHECKING:
+    from pgshoal.auth.keys import KeyCache
     from pgshoal.config.model import Config
     from pgshoal.engine.contract import Engine
     from pgshoal.worker.front import Front
     from pgshoal.worker.log import Log
-    from pgshoal.worker.records import Database, Pool, User
+    from pgshoal.worker.pools import Pools
+    from pgshoal.worker.records import Pool, User
     from pgshoal.worker.tlsfiles import TlsFiles
+
+T = TypeVar("T")
 
 
 class Handler:
@@ -95,6 +100,8 @@ class WorkerFace(Protocol):
     log: Log
     tls: TlsFiles
     front: Front
+    pools: Pools
+    key_cache: KeyCache
     console: Console | None
     handlers: dict[ConnId, Handler]
     #: "" while running; "clients" or "servers" in SHUTDOWN WAIT_FOR_CLIENTS or WAIT_FOR_SERVERS
@@ -103,14 +110,8 @@ class WorkerFace(Protocol):
     def next_number(self) -> int:
         """The next `id` of SHOW CLIENTS and SHOW SERVERS."""
 
-    def database(self, name: str) -> Database | None:
-        """The record of a [databases] entry, made from `*` if need be."""
-
-    def user(self, name: str) -> User | None:
-        """The record of a user of auth_file or [users], None if there is none."""
-
-    def pool(self, database: Database, user: User) -> Pool:
-        """The pool of an entry and a login user (a forced user of the entry comes first), made if need be."""
-
     def grow(self, pool: Pool) -> None:
         """Somebody needs a server of this pool: open one if the limits allow."""
+
+    def offload(self, work: Callable[[], T], done: Callable[[T], None]) -> None:
+        """Run heavy work in a thread (see worker/offload.py), then `done` with its result on the loop."""
