@@ -43,7 +43,17 @@ class DirectTls:
     """The first byte is a TLS handshake record: the client starts TLS without SSLRequest. All bytes stay pending."""
 
 
-Frame = Message | BadHeader | DirectTls
+@dataclass(frozen=True, slots=True)
+class SecondStartup:
+    """A type byte of zero, which no message has: a startup packet where none may be. The stream is read no further.
+
+    To honour it would let a client change who it is in the middle of its login.
+    """
+
+    reason: str = "client re-sent startup pkt"
+
+
+Frame = Message | BadHeader | DirectTls | SecondStartup
 Kind = Literal["startup", "message"]
 
 
@@ -52,7 +62,7 @@ class Framer:
 
     In kind "startup" it yields one packet and then holds what follows, because the caller must decide first: answer
     SSLRequest (and refuse bytes already `pending`), or `switch` to "message".
-    After BadHeader or DirectTls it yields nothing more.
+    After any frame but a Message it yields nothing more.
     """
 
     __slots__ = ("_broken", "_buffer", "_halted", "_kind", "limit", "specs")
@@ -101,10 +111,13 @@ class Framer:
 
     def _bad(self, size: int) -> list[Frame]:
         header = bytes(self._buffer[:size])
+        return self._break(BadHeader(header))
+
+    def _break(self, frame: Frame) -> list[Frame]:
         # Nothing more is kept: the peer may go on sending until the connection is closed.
         self._broken = True
         self._buffer.clear()
-        return [BadHeader(header)]
+        return [frame]
 
     def _startup(self) -> list[Frame]:
         """At most one frame: a startup packet, or a typed message from a client that skipped the startup packet."""
@@ -138,6 +151,8 @@ class Framer:
         unpack = _HEADER.unpack_from
         while end - at >= _HEADER.size:
             code, length = unpack(buffer, at)
+            if code == STARTUP:
+                break
             spec = specs.get(code) if specs is not None else None
             if length < 4 or length + 1 > limit or (spec is not None and not spec.length_ok(length)):
                 del buffer[:at]
@@ -149,6 +164,8 @@ class Framer:
             if one:
                 self._halted = True
                 break
+        if at < end and buffer[at] == STARTUP and not self._halted:
+            return frames + self._break(SecondStartup())
         if at:
             del buffer[:at]
         return frames

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pgshoal.wire import build
 from pgshoal.wire.catalogue import BACKEND_BY_CODE, FRONTEND_BY_CODE
-from pgshoal.wire.framing import STARTUP, STARTUP_LIMIT, BadHeader, DirectTls, Framer, Message
+from pgshoal.wire.framing import STARTUP, STARTUP_LIMIT, BadHeader, DirectTls, Framer, Message, SecondStartup
 from tests.wire.cuts import frames_of
 
 HOSTILE = [0, 3, -1, -(2**31), 2**31 - 1]
@@ -127,6 +127,13 @@ def test_startup_packet_of_10000_bytes_passes() -> None:
     packet = build.startup_message([("user", "x" * (STARTUP_LIMIT - 8 - 7))])
     assert len(packet) == STARTUP_LIMIT
     assert startup_framer().feed(packet) == [Message(STARTUP, packet[4:])]
+
+
+def test_second_startup_packet_is_refused_from_its_first_byte() -> None:
+    """CVE-2026-107350: a startup packet in the middle of an exchange is told apart and ends the stream."""
+    stream = build.sasl_response(b"x") + build.startup_message([("user", "postgres")]) + build.SYNC
+    frames = frames_of(message_framer, stream)
+    assert frames == [Message(ord("p"), b"x"), SecondStartup()]
 
 
 def test_direct_tls_is_a_fact_and_keeps_every_byte() -> None:
