@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import struct
 from collections.abc import Callable
@@ -149,11 +150,8 @@ def test_malformed_scram(engine: str, case: str, user: str) -> None:
 @pytest.mark.parametrize("options", ["-c=", "-c =x", "--", "-c", "--=", "-c a", "\\", "-c a=\\", "  ", "-x 1", "a=b"])
 def test_odd_options(victim: Pooler, options: str) -> None:
     """Odd `options` are refused or ignored at once; none makes the process spin."""
-    with connect(victim) as client:
-        try:
-            client.login("alice", "app", options=options)
-        except (LoginRefused, Closed):
-            pass
+    with connect(victim) as client, contextlib.suppress(LoginRefused, Closed):
+        client.login("alice", "app", options=options)
     assert victim.query("select 1") == [(1,)]
 
 
