@@ -1,0 +1,74 @@
+"""Tests for pgshoal.auth.secret."""
+
+import pytest
+
+from pgshoal.auth.secret import (
+    SecretKind,
+    derive_verifier,
+    mock_secret,
+    mock_verifier,
+    parse_scram_secret,
+    secret_kind,
+)
+
+MD5 = "md5" + "0123456789abcdef" * 2
+SCRAM = derive_verifier("pencil", 4096, bytes(16)).text()
+# Written by PostgreSQL 15 for the password "pencil".
+FROM_POSTGRESQL = (
+    "SCRAM-SHA-256$4096:W22ZaJ0SNY7soEsUEjb6gQ==$"
+    "WG5d8oPm3OtcPnkdi4Uo7BkeZkBFzpcXkuLmtbsT4qY=:wfPLwcE6nTWhTAmQ7tl2KeoiWGPlZqQxSrmfPwDl2dU="
+)
+
+
+@pytest.mark.parametrize(
+    ("secret", "kind"),
+    [
+        ("", SecretKind.EMPTY),
+        ("pencil", SecretKind.PLAIN),
+        (MD5, SecretKind.MD5),
+        (MD5[:-1], SecretKind.PLAIN),
+        (MD5.upper(), SecretKind.PLAIN),
+        (MD5 + "\n", SecretKind.PLAIN),
+        (SCRAM, SecretKind.SCRAM),
+        (SCRAM[:-1], SecretKind.PLAIN),
+        (SCRAM + "\n", SecretKind.PLAIN),
+        ("SCRAM-SHA-256$", SecretKind.PLAIN),
+        ("SCRAM-SHA-256$0:AAAA$AAAA:AAAA", SecretKind.PLAIN),
+    ],
+)
+def test_secrets_are_told_apart(secret: str, kind: SecretKind) -> None:
+    """Only a whole md5 or SCRAM secret counts as one; all else is a password, as in PostgreSQL."""
+    assert secret_kind(secret) is kind
+
+
+def test_postgresql_secret_is_what_we_derive() -> None:
+    """A secret for "pencil" in PostgreSQL's form equals ours for the same salt and count, in both directions."""
+    parsed = parse_scram_secret(FROM_POSTGRESQL)
+    assert parsed is not None
+    assert parsed.text() == FROM_POSTGRESQL
+    assert derive_verifier("pencil", parsed.iterations, parsed.salt).text() == FROM_POSTGRESQL
+    assert parsed.stored
+
+
+def test_derived_verifiers_have_salts_of_their_own() -> None:
+    """Two derivations of one password differ."""
+    assert derive_verifier("x", 2).salt != derive_verifier("x", 2).salt
+
+
+@pytest.mark.parametrize("count", ["0", "2147483648", "99999999999", "-1", "1e3"])
+def test_impossible_iteration_counts_make_no_scram_secret(count: str) -> None:
+    """A count PostgreSQL could not hold is not a SCRAM secret."""
+    assert parse_scram_secret(SCRAM.replace("$4096:", f"${count}:")) is None
+
+
+def test_mock_depends_on_user_and_process() -> None:
+    """The mock salt is stable for a name, and another process shows another."""
+    assert mock_verifier("a", b"k", 2).salt == mock_verifier("a", b"k", 2).salt
+    assert mock_verifier("a", b"k", 2).salt != mock_verifier("b", b"k", 2).salt
+    assert mock_verifier("a", b"k", 2).salt != mock_verifier("a", b"l", 2).salt
+
+
+@pytest.mark.parametrize("kind", [SecretKind.PLAIN, SecretKind.MD5, SecretKind.SCRAM])
+def test_mock_secret_is_of_the_kind_it_stands_for(kind: SecretKind) -> None:
+    """An unknown user is checked against a secret of the kind real users have."""
+    assert secret_kind(mock_secret("a", b"k", 2, kind)) is kind
