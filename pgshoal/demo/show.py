@@ -116,7 +116,15 @@ def pooler_for(cluster: Cluster, options: Options) -> Pooler:
 def table(outcomes: Sequence[Outcome], title: str) -> Table:
     """The figures for the terminal, with the ratio of pooled to direct."""
     caption = "latency, connect: ms; backends: PostgreSQL's at peak; started: by PostgreSQL"
-    out = Table(title=title, title_justify="left", caption=caption, caption_justify="left", box=box.SIMPLE)
+    out = Table(
+        title=title,
+        title_justify="left",
+        caption=caption,
+        caption_justify="left",
+        box=box.SIMPLE,
+        padding=(0, 1, 0, 0),
+        pad_edge=False,
+    )
     out.add_column("load", no_wrap=True)
     out.add_column("way", no_wrap=True)
     for name in ("queries/s", "ratio", "latency", "connect", "backends", "started"):
