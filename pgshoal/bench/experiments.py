@@ -1,0 +1,122 @@
+"""The experiments as declarations: what to run, what to measure, and the ratio to PgBouncer we owe."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Literal
+
+Kind = Literal["pgbench", "copy", "idle", "memory"]
+NONE: Mapping[str, float] = MappingProxyType({})
+KB, MB = 1024, 1 << 20
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One figure; `targets` holds the bound per engine, on the ratio to PgBouncer or, if absolute, on the value."""
+
+    name: str
+    unit: str
+    targets: Mapping[str, float] = NONE
+    higher_is_better: bool = False
+    absolute: bool = False
+
+    def met(self, engine: str, ratio: float, value: float) -> bool | None:
+        """Whether the target is met; None when there is none."""
+        bound = self.targets.get(engine)
+        if bound is None:
+            return None
+        judged = value if self.absolute else ratio
+        return judged >= bound if self.higher_is_better else judged <= bound
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One comparison; `arguments` go to pgbench, `settings` into every pooler's [pgbouncer] section."""
+
+    name: str
+    title: str
+    kind: Kind
+    metrics: tuple[Metric, ...]
+    arguments: tuple[str, ...] = ()
+    settings: Mapping[str, object] = field(default_factory=dict)
+    user: str = "postgres"
+    tls: bool = False
+    quick: bool = False
+    longest_s: int = 3600
+
+
+def select_only(mode: str, clients: int) -> Experiment:
+    """pgbench -S with that many persistent clients."""
+    uring = {16: {"uring": 0.80}, 256: {"uring": 0.65}}.get(clients, {})
+    metrics: tuple[Metric, ...] = (Metric("cpu", "µs/tx", {**uring, "epoll": 1.00, "python": 2.0}),)
+    if clients == 1:
+        metrics += (Metric("latency", "ms", {"uring": 1.05, "epoll": 1.05}),)
+    arguments = ("-S", "-M", mode, "-c", str(clients), "-j", str(min(clients, 2)))
+    title = f"pgbench -S -M {mode}, {clients} client{'s' if clients > 1 else ''}"
+    return Experiment(f"{mode}-{clients}", title, "pgbench", metrics, arguments, quick=clients in (16, 256))
+
+
+def churn(name: str, title: str, user: str, settings: Mapping[str, object]) -> Experiment:
+    """A new connection for each transaction; short, as each leaves a socket in TIME_WAIT."""
+    metric = Metric("cpu", "µs/conn", {"uring": 1.2, "epoll": 1.2})
+    arguments = ("-S", "-C", "-c", "8", "-j", "2")
+    return Experiment(name, title, "pgbench", (metric,), arguments, settings, user, quick=True, longest_s=5)
+
+
+BOUND = {"uring": 16.0, "epoll": 16.0, "python": 16.0}
+
+EXPERIMENTS: tuple[Experiment, ...] = (
+    *(select_only(mode, clients) for mode in ("simple", "prepared") for clients in (1, 16, 64, 256)),
+    Experiment(
+        "tls",
+        "pgbench -S, 16 clients, TLS on both sides",
+        "pgbench",
+        (Metric("cpu", "µs/tx", {"uring": 0.85, "epoll": 0.85}),),
+        ("-S", "-c", "16", "-j", "2"),
+        tls=True,
+        quick=True,
+    ),
+    churn("churn-trust", "pgbench -S -C, trust", "postgres", {"auth_type": "trust"}),
+    churn("churn-scram", "pgbench -S -C, SCRAM", "bench_scram", {"auth_type": "scram-sha-256"}),
+    Experiment(
+        "copy",
+        "COPY out of 150 MB",
+        "copy",
+        (
+            Metric("throughput", "MB/s", {"uring": 1.0, "epoll": 1.0}, higher_is_better=True),
+            Metric("cpu", "µs/MB"),
+        ),
+        quick=True,
+    ),
+    Experiment(
+        "idle",
+        "idle clients",
+        "idle",
+        (Metric("memory", "bytes/client", dict.fromkeys(BOUND, 2.0 * KB), absolute=True),),
+        quick=True,
+    ),
+    Experiment(
+        "memory",
+        "memory under pressure",
+        "memory",
+        (
+            Metric("unread result of 2 GB", "MB", BOUND, absolute=True),
+            Metric("COPY nobody reads", "MB", BOUND, absolute=True),
+            Metric("row of 200 MB, at peak", "MB", BOUND, absolute=True),
+            Metric("row of 200 MB, afterwards", "MB", BOUND, absolute=True),
+        ),
+        quick=True,
+    ),
+)
+
+
+def chosen(only: tuple[str, ...], quick: bool) -> tuple[Experiment, ...]:
+    """The experiments whose name starts with one of `only`; all (or the quick ones) when nothing is named."""
+    if only:
+        found = tuple(e for e in EXPERIMENTS if e.name.startswith(only))
+        if not found:
+            raise ValueError(f"no experiment {', '.join(only)}; there are {', '.join(e.name for e in EXPERIMENTS)}")
+        return found
+    return tuple(e for e in EXPERIMENTS if e.quick or not quick)

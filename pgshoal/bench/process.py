@@ -1,0 +1,60 @@
+"""What the kernel knows about a process: its CPU time to the nanosecond, and its memory."""
+
+from __future__ import annotations
+
+import resource
+from pathlib import Path
+
+PROC = Path("/proc")
+
+
+def cpu_ns(pid: int) -> int:
+    """CPU time of all threads of a process so far, user and system together.
+
+    The per-thread schedstat counts nanoseconds, where /proc/PID/stat counts ticks of 10 ms.
+    """
+    total = 0
+    for task in (PROC / str(pid) / "task").iterdir():
+        try:
+            total += int((task / "schedstat").read_text().split()[0])
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # a thread that ended between listing and reading
+    return total
+
+
+def status_bytes(pid: int, field: str) -> int:
+    """A memory figure of /proc/PID/status in bytes: VmRSS now, VmHWM at its highest."""
+    for line in (PROC / str(pid) / "status").read_text().splitlines():
+        name, _, value = line.partition(":")
+        if name == field:
+            return int(value.split()[0]) * 1024
+    raise RuntimeError(f"the kernel shows no {field} for process {pid}")
+
+
+def rss_bytes(pid: int) -> int:
+    """Memory resident now."""
+    return status_bytes(pid, "VmRSS")
+
+
+def peak_bytes(pid: int) -> int:
+    """Memory resident at its highest since the start, or since reset_peak."""
+    return status_bytes(pid, "VmHWM")
+
+
+def reset_peak(pid: int) -> None:
+    """Lets the kernel forget the highest memory so far; needs the right to trace the process."""
+    (PROC / str(pid) / "clear_refs").write_text("5")
+
+
+def raise_file_limit(wanted: int) -> int:
+    """Raises our limit of open files, which children inherit, towards `wanted`; returns what it is now."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft >= wanted:
+        return soft
+    for limits in ((wanted, max(wanted, hard)), (min(wanted, hard), hard)):
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        except (ValueError, PermissionError):
+            continue
+        return limits[0]
+    return soft

@@ -1,0 +1,120 @@
+"""How each kind of experiment is run on one started pooler, and what figures it yields."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+
+from pgshoal.bench import process
+from pgshoal.bench.experiments import MB, Experiment
+from pgshoal.bench.raw import RawClient
+from pgshoal.bench.stand import Stand
+from pgshoal.demo import pgbench
+from pgshoal.demo.pooler import Pooler
+
+Figures = Mapping[str, float]
+Runner = Callable[[Stand, Pooler, Experiment], Figures]
+SETTLE_S = 1.0
+UNREAD_S = 3.0
+COPY_ROW_BYTES = 1000
+PUSH_MOST = 1 << 30
+
+
+def warm_up(stand: Stand, pooler: Pooler, experiment: Experiment) -> None:
+    """Opens the pooler's server connections and fills the caches before anything counts."""
+    if experiment.kind == "pgbench":
+        pgbench.measure(
+            stand.cluster.programs["pgbench"], stand.target(pooler, experiment), (*experiment.arguments, "-T", "1")
+        )
+    else:
+        with RawClient(pooler.host, pooler.port, experiment.user, "postgres") as client:
+            client.query("select 1")
+            client.drain()
+
+
+def run_pgbench(stand: Stand, pooler: Pooler, experiment: Experiment) -> Figures:
+    """CPU of the pooler per transaction, and the latency pgbench saw."""
+    seconds = min(stand.sizes.seconds, experiment.longest_s)
+    arguments = (*experiment.arguments, "-T", str(seconds))
+    before = process.cpu_ns(pooler.pid)
+    report = pgbench.measure(stand.cluster.programs["pgbench"], stand.target(pooler, experiment), arguments)
+    spent = process.cpu_ns(pooler.pid) - before
+    if report.failed or not report.transactions:
+        raise RuntimeError(f"pgbench: {report.transactions} transactions, {report.failed} failed")
+    return {"cpu": spent / 1000 / report.transactions, "latency": report.latency_ms, "tps": report.tps}
+
+
+def run_copy(stand: Stand, pooler: Pooler, experiment: Experiment) -> Figures:
+    """Megabytes per second that one client gets out of a COPY, and the pooler's CPU per megabyte."""
+    rows = stand.sizes.copy_mb * 1_000_000 // COPY_ROW_BYTES
+    with RawClient(pooler.host, pooler.port, experiment.user, "postgres") as client:
+        before, start = process.cpu_ns(pooler.pid), time.monotonic()
+        client.query(f"copy (select repeat('x', {COPY_ROW_BYTES - 1}) from generate_series(1, {rows})) to stdout")
+        megabytes = client.drain() / 1e6
+        took, spent = time.monotonic() - start, process.cpu_ns(pooler.pid) - before
+    return {"throughput": megabytes / took, "cpu": spent / 1000 / megabytes}
+
+
+def run_idle(stand: Stand, pooler: Pooler, experiment: Experiment) -> Figures:
+    """Memory that the pooler needs for one more client which is logged in and silent."""
+    before = process.rss_bytes(pooler.pid)
+    clients: list[RawClient] = []
+    try:
+        for _ in range(stand.sizes.idle_clients):
+            clients.append(RawClient(pooler.host, pooler.port, experiment.user, "postgres"))
+        time.sleep(SETTLE_S)
+        after = process.rss_bytes(pooler.pid)
+    finally:
+        for client in clients:
+            client.close()
+    return {"memory": (after - before) / len(clients), "clients": len(clients)}
+
+
+def run_memory(stand: Stand, pooler: Pooler, experiment: Experiment) -> Figures:
+    """Growth of the pooler's memory in the cases that tempt a pooler to buffer."""
+    unread = growth(pooler, lambda: leave_unread(pooler, experiment.user))
+    deaf = growth(pooler, lambda: push_at_deaf(pooler, experiment.user))
+    row = growth(pooler, lambda: read_row(pooler, experiment.user))
+    return {
+        "unread result of 2 GB": unread[0],
+        "COPY nobody reads": deaf[0],
+        "row of 200 MB, at peak": row[0],
+        "row of 200 MB, afterwards": row[1],
+    }
+
+
+def growth(pooler: Pooler, act: Callable[[], None]) -> tuple[float, float]:
+    """Megabytes of growth at the peak of an act, and a moment after it."""
+    process.reset_peak(pooler.pid)
+    before = process.rss_bytes(pooler.pid)
+    act()
+    peak = process.peak_bytes(pooler.pid)
+    time.sleep(SETTLE_S)
+    return (peak - before) / MB, (process.rss_bytes(pooler.pid) - before) / MB
+
+
+def leave_unread(pooler: Pooler, user: str) -> None:
+    """Asks for 2 GB and reads none of it."""
+    with RawClient(pooler.host, pooler.port, user, "postgres", receive_buffer=65536) as client:
+        client.query("select repeat('x', 1000000) from generate_series(1, 2000)")
+        time.sleep(UNREAD_S)
+
+
+def push_at_deaf(pooler: Pooler, user: str) -> None:
+    """Sends COPY data to a server that has stopped reading, until the pooler stops taking it."""
+    with RawClient(pooler.host, pooler.port, user, "deaf") as client:
+        client.query("copy t from stdin")
+        client.socket.recv(64)
+        block = b"d" + (65532).to_bytes(4, "big") + b"x" * 65528
+        if client.push(block, PUSH_MOST, UNREAD_S) >= PUSH_MOST:
+            raise RuntimeError("the pooler took 1 GB that nobody read")
+
+
+def read_row(pooler: Pooler, user: str) -> None:
+    """Reads one row of 200 MB to its end."""
+    with RawClient(pooler.host, pooler.port, user, "postgres") as client:
+        client.query("select repeat('x', 200000000)")
+        client.drain()
+
+
+RUNNERS: Mapping[str, Runner] = {"pgbench": run_pgbench, "copy": run_copy, "idle": run_idle, "memory": run_memory}
