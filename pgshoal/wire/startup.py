@@ -13,8 +13,10 @@ CANCEL_REQUEST_CODE: Final = 80877102
 BAD_LAYOUT: Final = "invalid startup packet layout: expected terminator as last byte"
 OLD_PROTOCOL: Final = "old V2 protocol not supported"
 
+_PROTOCOL_OPTION = b"_pq_."
 _CODE = Struct("!I")
-_LENGTH_CODE = Struct("!II")
+_LENGTH_PROTOCOL_OPTION = b"_pq_."
+_CODE = Struct("!II")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,10 +103,10 @@ def _parse_parameters(minor: int, payload: bytes) -> Startup | BadStartup:
     if "" in names:
         return BadStartup(BAD_LAYOUT)
     pairs = tuple(zip(names, parts[1:-2:2], strict=True))
-    if any(name.startswith("_pq_.") for name in names):
-        plain = tuple(pair for pair in pairs if not pair[0].startswith("_pq_."))
-        return Startup(3, minor, plain, tuple(name for name in names if name.startswith("_pq_.")))
-    return Startup(3, minor, pairs)
+    if _PROTOCOL_OPTION not in payload:
+        return Startup(3, minor, pairs)
+    plain = tuple(pair for pair in pairs if not pair[0].startswith("_pq_."))
+    return Startup(3, minor, plain, tuple(name for name in names if name.startswith("_pq_.")))
 
 
 def negotiate(startup: Startup, newest_minor: int = 0) -> bytes | None:
