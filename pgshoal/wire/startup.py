@@ -15,8 +15,7 @@ OLD_PROTOCOL: Final = "old V2 protocol not supported"
 
 _PROTOCOL_OPTION = b"_pq_."
 _CODE = Struct("!I")
-_LENGTH_PROTOCOL_OPTION = b"_pq_."
-_CODE = Struct("!II")
+_LENGTH_CODE = Struct("!II")
 
 
 @dataclass(frozen=True, slots=True)
