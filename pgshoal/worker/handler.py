@@ -73,6 +73,7 @@ class ConsoleLogin:
     peer_port: int
     local_host: str
     local_port: int
+    peer_pid: int = 0
     tls: str = ""
     #: tracked startup parameters of the client, such as application_name
     parameters: list[tuple[str, str]] = field(default_factory=list)

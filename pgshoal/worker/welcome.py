@@ -23,7 +23,7 @@ class WelcomePlan:
     Drivers send the same few parameters again and again, so the answers are remembered.
     """
 
-    __slots__ = ("_defaults", "_fixed", "_remembered")
+    __slots__ = ("_defaults", "_fixed", "_last", "_remembered")
 
     def __init__(self, welcome: Welcome, pool_mode: str, max_prepared_statements: int, order: tuple[str, ...]) -> None:
         """`order`: the names a client may set, in the order clients are told."""
@@ -36,8 +36,10 @@ class WelcomePlan:
         )
         untracked = tuple(pair for pair in welcome.parameters if pair[0].lower() not in tracked)
         self._fixed = parameter_statuses((("pgbouncer.version", PGBOUNCER_VERSION), *untracked, *own))
-        names = (*order, "session_authorization")
-        self._defaults: Parameters = tuple((name, reported[name.lower()]) for name in names if name.lower() in reported)
+        self._defaults: Parameters = tuple((name, reported[name.lower()]) for name in order if name.lower() in reported)
+        # Told like the tracked ones, but nobody may set it.
+        session = reported.get("session_authorization")
+        self._last = b"" if session is None else parameter_statuses((("session_authorization", session),))
         self._remembered: dict[Parameters, tuple[bytes, Parameters]] = {}
 
     def told(self, wished: Parameters) -> tuple[bytes, Parameters]:
@@ -45,7 +47,7 @@ class WelcomePlan:
         found = self._remembered.get(wished)
         if found is None:
             merged = merge_parameters(self._defaults, wished)
-            found = AUTH_OK + self._fixed + parameter_statuses(merged), merged
+            found = AUTH_OK + self._fixed + parameter_statuses(merged) + self._last, merged
             if len(self._remembered) >= _REMEMBERED_MAX:
                 self._remembered.clear()
             self._remembered[wished] = found

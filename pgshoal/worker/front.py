@@ -1,0 +1,91 @@
+"""What the client side keeps: connections by stage, cancel keys, and what it remembers between logins."""
+
+from __future__ import annotations
+
+import hmac
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from pgshoal.engine.contract import ConnId
+from pgshoal.policy.startup import LoginWish, StartupRules, make_rules
+
+if TYPE_CHECKING:
+    from pgshoal.config.model import Config
+    from pgshoal.worker.cancel import CancelJob
+    from pgshoal.worker.client_login import ClientLogin
+    from pgshoal.worker.handler import ConsoleLogin
+    from pgshoal.worker.records import Client
+
+_WISHES_MAX: Final = 256
+_WISH_BYTES_MAX: Final = 512
+
+
+@dataclass(slots=True)
+class Unwelcomed:
+    """A client that has proved itself and waits for its pool's first server."""
+
+    wished: tuple[tuple[str, str], ...]
+    since_us: int
+    connect_us: int
+
+
+class Front:
+    """One per worker. Every accepted connection stands in exactly one of logins, clients, consoles and cancels."""
+
+    def __init__(self, config: Config) -> None:
+        #: in order of arrival, so that those due for client_login_timeout come first
+        self.logins: dict[ConnId, ClientLogin] = {}
+        self.clients: dict[ConnId, Client] = {}
+        self.unwelcomed: dict[ConnId, Unwelcomed] = {}
+        self.consoles: dict[ConnId, ConsoleLogin] = {}
+        self.cancels: dict[ConnId, CancelJob] = {}
+        #: hash of a cancel key -> connection; the key itself is then compared in constant time
+        self._keys: dict[int, ConnId] = {}
+        self.wishes: dict[bytes, tuple[LoginWish, bytes | None]] = {}
+        self.mock_key = os.urandom(32)
+        self.rules: StartupRules
+        self.configure(config)
+
+    def configure(self, config: Config) -> None:
+        """Take the settings that are looked at once, not at every login."""
+        settings = config.settings
+        self.rules = make_rules(settings.track_extra_parameters, settings.ignore_startup_parameters)
+        self.wishes.clear()
+
+    def connections(self) -> int:
+        """Sockets counted against max_client_conn."""
+        return len(self.logins) + len(self.clients) + len(self.consoles) + len(self.cancels)
+
+    def remember_wish(self, packet: bytes, wish: LoginWish, negotiation: bytes | None) -> None:
+        """Drivers open many connections with the same startup packet; it need be read only once."""
+        if len(packet) > _WISH_BYTES_MAX:
+            return
+        if len(self.wishes) >= _WISHES_MAX:
+            self.wishes.clear()
+        self.wishes[packet] = (wish, negotiation)
+
+    def new_key(self, conn: ConnId, peer_id: int) -> bytes:
+        """A cancel key nobody holds: random, with PgBouncer's peer id and hop budget in it when peering is on."""
+        while True:
+            key = bytearray(os.urandom(8))
+            key[0] &= 0x7F
+            if peer_id > 0:
+                key[1] = peer_id & 0xFF
+                key[2] = peer_id >> 8 & 0xFF
+                key[7] |= 3
+            found = bytes(key)
+            if self._keys.setdefault(hash(found), conn) == conn:
+                return found
+
+    def forget_key(self, key: bytes) -> None:
+        """The session has ended."""
+        self._keys.pop(hash(key), None)
+
+    def find_key(self, key: bytes) -> Client | ConsoleLogin | None:
+        """Whose cancel key this is."""
+        conn = self._keys.get(hash(key), 0)
+        found = self.clients.get(conn) or self.consoles.get(conn)
+        if found is None or not hmac.compare_digest(found.cancel_key, key):
+            return None
+        return found
