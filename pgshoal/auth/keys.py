@@ -1,6 +1,7 @@
 """Remembers what passwords were derived to, so that a login with a plain secret does not pay PBKDF2 each time."""
 
 from collections.abc import Hashable
+from threading import Lock
 from typing import Final, Generic, TypeVar
 
 from pgshoal.auth.secret import Keys, Verifier, derive_keys, derive_verifier, parse_scram_secret, to_bytes
@@ -13,12 +14,17 @@ _Value = TypeVar("_Value")
 
 
 class _Bounded(dict[_Key, _Value], Generic[_Key, _Value]):
-    """A dict that drops its oldest entry when full."""
+    """A dict that drops its oldest entry when full; `keep` may be called from any thread."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lock = Lock()
 
     def keep(self, key: _Key, value: _Value) -> _Value:
-        if len(self) >= REMEMBERED_MAX and key not in self:
-            del self[next(iter(self))]
-        self[key] = value
+        with self._lock:
+            if len(self) >= REMEMBERED_MAX and key not in self:
+                del self[next(iter(self))]
+            self[key] = value
         return value
 
 

@@ -13,8 +13,8 @@ from pgshoal.auth.secret import (
 
 MD5 = "md5" + "0123456789abcdef" * 2
 SCRAM = derive_verifier("pencil", 4096, bytes(16)).text()
-# Written by PostgreSQL 15 for the password "pencil".
-FROM_POSTGRESQL = (
+# For the password "pencil" under the salt of RFC 7677.
+PENCIL = (
     "SCRAM-SHA-256$4096:W22ZaJ0SNY7soEsUEjb6gQ==$"
     "WG5d8oPm3OtcPnkdi4Uo7BkeZkBFzpcXkuLmtbsT4qY=:wfPLwcE6nTWhTAmQ7tl2KeoiWGPlZqQxSrmfPwDl2dU="
 )
@@ -43,10 +43,10 @@ def test_secrets_are_told_apart(secret: str, kind: SecretKind) -> None:
 
 def test_postgresql_secret_is_what_we_derive() -> None:
     """A secret for "pencil" in PostgreSQL's form equals ours for the same salt and count, in both directions."""
-    parsed = parse_scram_secret(FROM_POSTGRESQL)
+    parsed = parse_scram_secret(PENCIL)
     assert parsed is not None
-    assert parsed.text() == FROM_POSTGRESQL
-    assert derive_verifier("pencil", parsed.iterations, parsed.salt).text() == FROM_POSTGRESQL
+    assert parsed.text() == PENCIL
+    assert derive_verifier("pencil", parsed.iterations, parsed.salt).text() == PENCIL
     assert parsed.stored
 
 

@@ -1,6 +1,7 @@
 """Tests for pgshoal.wire.framing."""
 
 import struct
+from collections.abc import Mapping
 from itertools import pairwise
 
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pgshoal.wire import build
-from pgshoal.wire.catalogue import BACKEND_BY_CODE, FRONTEND_BY_CODE
+from pgshoal.wire.catalogue import BACKEND_BY_CODE, FRONTEND_BY_CODE, MessageSpec
 from pgshoal.wire.framing import STARTUP, STARTUP_LIMIT, BadHeader, DirectTls, Framer, Message, SecondStartup
 from tests.wire.cuts import frames_of
 
@@ -89,6 +90,17 @@ def test_server_authentication_request_is_bounded_tightly() -> None:
     """A 64 kB authentication request, as for an endless SCRAM nonce, is refused from its header."""
     header = b"R" + struct.pack("!i", 65_536)
     assert Framer("message", specs=BACKEND_BY_CODE).feed(header) == [BadHeader(header)]
+
+
+@pytest.mark.parametrize("table", [FRONTEND_BY_CODE, BACKEND_BY_CODE])
+def test_every_message_refuses_every_hostile_length(table: Mapping[int, MessageSpec]) -> None:
+    """Lengths 0, 3, 4 (where too short), 2**31-1 and -1 of each message of both sides are refused from the header."""
+    for spec in table.values():
+        for length in (0, 3, 4, 2**31 - 1, -1):
+            header = struct.pack("!Bi", spec.code, length)
+            fine = length == 4 and spec.min_length == 4
+            expected = Message(spec.code, b"") if fine else BadHeader(header)
+            assert Framer("message", specs=table).feed(header) == [expected], (spec.name, length)
 
 
 # Startup phase
