@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Literal
 
 Kind = Literal["pgbench", "copy", "idle", "memory"]
-NONE: Mapping[str, float] = MappingProxyType({})
 KB, MB = 1024, 1 << 20
 
 
@@ -18,7 +16,7 @@ class Metric:
 
     name: str
     unit: str
-    targets: Mapping[str, float] = NONE
+    targets: Mapping[str, float] = field(default_factory=dict)
     higher_is_better: bool = False
     absolute: bool = False
 

@@ -55,7 +55,7 @@ class RawClient:
                 return total
 
     def push(self, data: bytes, most: int, patience_s: float) -> int:
-        """Sends `data` over and over until nobody takes it for that long or `most` bytes are gone; returns the count."""
+        """Sends `data` over and over until nobody takes it for that long, or `most` bytes; returns the count."""
         self.socket.settimeout(patience_s)
         sent = 0
         try:

@@ -56,7 +56,7 @@ class Verdict:
         target = "" if bound is None else f"{sign} {bound:,.0f}" if self.metric.absolute else f"{sign} {bound:.2f}"
         met = {True: "yes", False: "NO", None: ""}[self.met]
         if self.error:
-            return (self.experiment.title, self.metric.name, self.engine, "failed", "", "", target, met)
+            return (self.experiment.name, self.metric.name, self.engine, "failed", "", "", target, met)
         values = [f"{v:,.2f}" if abs(v) < 1000 else f"{v:,.0f}" for v in (self.value, self.reference)]
         ratio = f"{self.ratio:.2f}" if self.reference > 0 < self.value else ""
         return (

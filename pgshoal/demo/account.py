@@ -70,6 +70,7 @@ def spawn(
     who: dict[str, Any] = {}
     if account is not None:
         who = {"user": account.uid, "group": account.gid, "extra_groups": list(account.groups)}
+        env = {"HOME": "/", "USER": account.name, **(env or {})}  # root's own settings are out of its reach
     return subprocess.Popen(
         [str(a) for a in argv],
         stdin=subprocess.DEVNULL,
