@@ -15,8 +15,8 @@ _TLS_WORDS: dict[str, tuple[str, ...]] = {
     "default": TLS_VERSIONS[2:],
     **{version: (version,) for version in TLS_VERSIONS},
 }
-_INTEGER = re.compile(r"\s*([+-]?)(0[xX][0-9a-fA-F]+|0[0-7]*|[1-9][0-9]*)")
-_DECIMAL = re.compile(r"\s*[+-]?[0-9]+")
+_INTEGER = re.compile(r"\s*([+-]?)(0[xX][0-9a-fA-F]+|0[0-7]*|[1-9][0-9]{0,19})")
+_DECIMAL = re.compile(r"\s*[+-]?[0-9]{1,20}")
 _SECONDS = re.compile(r"\s*\+?(0[xX][0-9a-fA-F]+|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|-0)")
 _INT32_MAX = 2**31 - 1
 # Microseconds in a signed 64-bit integer: longer times overflow wherever they are counted that way.
