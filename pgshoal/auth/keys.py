@@ -1,6 +1,7 @@
 """Remembers what passwords were derived to, so that a login with a plain secret does not pay PBKDF2 each time."""
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
+from itertools import islice
 from threading import Lock
 from typing import Final, Generic, TypeVar
 
@@ -61,6 +62,17 @@ class KeyCache:
         generation = self._generation
         verifier = derive_verifier(key[0], iterations)
         return self._adhoc.keep(key, verifier) if generation == self._generation else verifier
+
+    def warm(self, passwords: Iterable[str | bytes], iterations: int) -> None:
+        """Derive verifiers ahead of logins, in a thread; ends early if the secrets are reloaded meanwhile.
+
+        A first login that pays for its derivation takes longer than that of an unknown user, and so tells who exists.
+        """
+        generation = self._generation
+        for password in islice(passwords, REMEMBERED_MAX):
+            if generation != self._generation:
+                return
+            self.derive_adhoc(password, iterations)
 
     def salted(self, password: str | bytes, salt: bytes, iterations: int) -> Keys | None:
         """The keys of a password under a server's salt if they were derived before."""

@@ -74,6 +74,24 @@ def test_plain_secret_is_derived_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert calls == [2, 3]
 
 
+def test_warm_derives_ahead_and_stops_at_a_reload(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Known plain secrets are derived before anyone logs in; a reload in between ends the work."""
+    cache = KeyCache()
+    cache.warm(["a", "b"], 2)
+    assert cache.adhoc("a", 2) is not None
+    assert cache.adhoc("b", 2) is not None
+    calls: list[bytes] = []
+
+    def reloading(password: bytes, iterations: int) -> Verifier:
+        calls.append(password)
+        cache.forget()
+        return derive_verifier(password, iterations)
+
+    monkeypatch.setattr(keys_module, "derive_verifier", reloading)
+    cache.warm(["c", "d"], 2)
+    assert calls == [b"c"]
+
+
 def test_forget_drops_everything() -> None:
     """After a reload no earlier secret is remembered."""
     cache = KeyCache()
