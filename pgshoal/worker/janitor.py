@@ -1,0 +1,141 @@
+"""Three times per second: timeouts, ages, idle servers, minimum sizes, and the end of a shutdown."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pgshoal.config import effective
+from pgshoal.errors import refuse
+from pgshoal.policy import lifetimes, timeouts
+from pgshoal.wire import build
+from pgshoal.worker.records import Pool, ServerState
+
+if TYPE_CHECKING:
+    from pgshoal.worker.app import Worker
+
+PERIOD_S: Final = 1 / 3
+
+
+class Janitor:
+    """All maintenance that time asks for; one call of `tick` does all of it."""
+
+    def __init__(self, worker: Worker) -> None:
+        self.worker = worker
+
+    def tick(self) -> None:
+        """One round."""
+        worker = self.worker
+        now_us = worker.engine.now_us()
+        self._overdue(now_us)
+        worker.expire_logins(now_us)
+        self._login_queues(now_us)
+        for pool in list(worker.pools.by_id.values()):
+            if pool.servers:
+                self._connect_timeouts(pool, now_us)
+                self._review(pool, now_us)
+            self._refill(pool)
+        worker.growth.tick()
+        worker.pools.expire(now_us)
+        worker.stats.tick(now_us)
+        worker.pause.changed()
+        ended = worker.pause.finished()
+        if ended:
+            worker.log.log(ended)
+            worker.stop(0)
+
+    # -- clients
+
+    def _overdue(self, now_us: int) -> None:
+        worker = self.worker
+        for conn, key in worker.engine.overdue(now_us):
+            client = worker.front_client(conn)
+            if client is None:
+                continue
+            if key == timeouts.NOTIFY:
+                worker.engine.send(conn, build.notice(timeouts.QUEUED_NOTICE))
+                continue
+            if timeouts.OVERDUE_KILLS_SERVER[key]:
+                self._kill_server(conn, refuse(key).text)
+            worker.refuse_client(client, refuse(key))
+
+    def _kill_server(self, client: int, reason: str) -> None:
+        """A server in the middle of a transaction cannot be used again; unlinked first, it sends no FAULT of its own."""
+        link = self.worker.engine.facts(client).link
+        server = self.worker.servers.by_conn.get(link) if link else None
+        if server is not None:
+            server.close_needed = True
+            self.worker.doomed[server.conn] = reason
+
+    def _login_queues(self, now_us: int) -> None:
+        """Clients that wait for their pool's first server."""
+        worker = self.worker
+        settings = worker.config.settings
+        for pool in list(worker.pools.by_id.values()):
+            for client in list(pool.login_queue.values()):
+                age_s = worker.login_age_s(client, now_us)
+                limit_s = effective.query_wait_timeout_s(worker.config, pool.database.config, client.user.name)
+                welcome = pool.welcome is not None
+                key = timeouts.login_wait_verdict(age_s, age_s, limit_s, settings.client_login_timeout, welcome)
+                if key is not None:
+                    worker.refuse_client(client, refuse(key))
+
+    # -- servers
+
+    def _connect_timeouts(self, pool: Pool, now_us: int) -> None:
+        limit_s = self.worker.config.settings.server_connect_timeout
+        begun = [(s.conn, s.connect_us / 1e6) for s in pool.servers.values() if s.state is ServerState.LOGIN]
+        for conn in timeouts.expired(begun, limit_s, now_us / 1e6):
+            self.worker.servers.login_failed(pool.servers[conn], "connect timeout")
+
+    def _review(self, pool: Pool, now_us: int) -> None:
+        """Idle servers and those set aside: close, or set aside for a check."""
+        worker, servers = self.worker, self.worker.servers
+        limits = servers.life_limits(pool)
+        idle = [(conn, since) for conn, since in worker.engine.idle_servers(pool.id) if conn in pool.servers]
+        used = [(s.conn, s.released_us) for s in pool.servers.values() if s.state is ServerState.USED]
+        facts = [self._facts(pool, conn, since, now_us, used=False) for conn, since in idle]
+        facts += [self._facts(pool, conn, since, now_us, used=True) for conn, since in used]
+        since_s = (now_us - pool.last_lifetime_kill_us) / 1e6 if pool.last_lifetime_kill_us else None
+        verdicts = lifetimes.review(facts, worker.pools.connected(pool), worker.pools.paused(pool), since_s, limits)
+        extra = lifetimes.surplus(servers.count(pool), limits)
+        doomed = {conn for conn, reason in verdicts if reason != lifetimes.CHECK}
+        spare = [conn for conn, _ in [*used, *idle] if conn not in doomed][: max(0, extra - len(doomed))]
+        verdicts = [v for v in verdicts if v[0] not in spare] + [(conn, lifetimes.TOO_MANY) for conn in spare]
+        for conn, reason in verdicts:
+            self._carry_out(pool, conn, reason, now_us)
+        self._mark_old(pool, now_us, limits)
+
+    @staticmethod
+    def _facts(pool: Pool, conn: int, since_us: int, now_us: int, used: bool) -> lifetimes.ServerFacts:
+        server = pool.servers[conn]
+        age_s, idle_s = (now_us - server.connect_us) / 1e6, (now_us - since_us) / 1e6
+        return lifetimes.ServerFacts(conn, age_s, idle_s, server.close_needed, used)
+
+    def _carry_out(self, pool: Pool, conn: int, reason: str, now_us: int) -> None:
+        servers, server = self.worker.servers, pool.servers.get(conn)
+        if server is None or (server.state is ServerState.POOLED and not self.worker.engine.take(conn)):
+            return
+        if reason == lifetimes.CHECK:
+            server.released_us = now_us
+            servers.set_aside(server)
+            return
+        if reason == lifetimes.LIFETIME_OVER:
+            pool.last_lifetime_kill_us = now_us
+        servers.close(server, reason)
+
+    def _mark_old(self, pool: Pool, now_us: int, limits: lifetimes.LifeLimits) -> None:
+        """A busy server that is too old is met at its release; under steady load it would never be seen idle."""
+        since_s = (now_us - pool.last_lifetime_kill_us) / 1e6 if pool.last_lifetime_kill_us else None
+        for server in pool.servers.values():
+            age_s = (now_us - server.connect_us) / 1e6
+            if server.state is ServerState.POOLED and lifetimes.lifetime_over(age_s, since_s, limits):
+                self.worker.servers.mark(server)
+                return
+
+    def _refill(self, pool: Pool) -> None:
+        worker = self.worker
+        entry = pool.database.config
+        least = effective.min_pool_size(worker.config, entry, pool.user.name)
+        kept = bool(pool.clients) or entry.user is not None
+        if least and kept and not worker.shutdown and worker.servers.count(pool) < least:
+            worker.growth.refill(pool, least)

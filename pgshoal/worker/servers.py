@@ -1,0 +1,295 @@
+"""Servers from open to close: who may open one, what happens at release, and the accounts kept of them."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from pgshoal.config import effective
+from pgshoal.engine.contract import ConnId, SocketOptions
+from pgshoal.errors import Refused, refuse
+from pgshoal.policy import lifetimes
+from pgshoal.wire import build
+from pgshoal.worker.log import place, socket_prefix
+from pgshoal.worker.records import Pool, Server, ServerState, Welcome
+from pgshoal.worker.resolver import Hosts, endpoint
+from pgshoal.worker.server_login import ServerLogin
+from pgshoal.worker.server_queries import EMPTY_CHECK, ServerQuery, UsedServer
+
+if TYPE_CHECKING:
+    from pgshoal.worker.app import Worker
+
+NOT_READY = "57P03"
+
+
+class Servers:
+    """All server connections of the worker."""
+
+    def __init__(self, worker: Worker) -> None:
+        self.worker = worker
+        self.by_conn: dict[ConnId, Server] = {}
+        self.hosts = Hosts()
+        #: attempts whose host name is still being looked up
+        self.resolving: Counter[int] = Counter()
+        #: servers to close at their next release, and why
+        self.reclaimed: dict[ConnId, str] = {}
+        self.options = SocketOptions()
+        self.read_settings()
+
+    def read_settings(self) -> None:
+        """Take what new connections need from the configuration."""
+        s = self.worker.config.settings
+        self.options = SocketOptions(
+            s.tcp_keepalive, s.tcp_keepidle, s.tcp_keepintvl, s.tcp_keepcnt, s.tcp_user_timeout, s.tcp_socket_buffer
+        )
+
+    def count(self, pool: Pool) -> int:
+        """Servers of a pool in every state, attempts included."""
+        return len(pool.servers) + self.resolving[pool.id]
+
+    def connecting(self, pool: Pool) -> int:
+        """Attempts under way."""
+        return self.worker.pools.in_state(pool, ServerState.LOGIN) + self.resolving[pool.id]
+
+    # -- opening
+
+    def open(self, pool: Pool) -> None:
+        """Begin one connection; its name may have to be looked up first."""
+        config, entry = self.worker.config, pool.database.config
+        hosts = effective.server_hosts(config, entry)
+        in_turn = entry.load_balance_hosts == "round-robin"
+        host = self.hosts.pick(pool.id, hosts, in_turn, pool.last_connect_failed_us > 0)
+        self.resolving[pool.id] += 1
+        pool.database.server_connections += 1
+        pool.user.server_connections += 1
+        self.worker.resolver.find(host, lambda found: self._resolved(pool, host, found))
+
+    def _uncount(self, pool: Pool) -> None:
+        pool.database.server_connections -= 1
+        pool.user.server_connections -= 1
+
+    def _resolved(self, pool: Pool, host: str, addresses: list[str]) -> None:
+        self.resolving[pool.id] -= 1
+        current = self.worker.pools.by_id.get(pool.id) is pool
+        if not current or not addresses or self.worker.pools.paused(pool):
+            self._uncount(pool)
+            if current and not addresses:
+                self.failed(pool, "server DNS lookup failed")
+            return
+        engine, port = self.worker.engine, pool.database.config.port
+        target = endpoint(addresses[0], port)
+        conn = engine.connect(target, self.options)
+        server = Server(
+            conn,
+            self.worker.next_number(),
+            pool,
+            ServerState.LOGIN,
+            time.time(),
+            engine.now_us(),
+            addresses[0],
+            port,
+            target,
+        )
+        self.by_conn[conn] = pool.servers[conn] = server
+        self.worker.handlers[conn] = ServerLogin(self.worker, server, host)
+
+    def logged_in(self, server: Server, parameters: list[tuple[str, str]]) -> None:
+        """The server is ready for its first query."""
+        pool = server.pool
+        pool.last_login_failed, pool.last_connect_failed_us, pool.last_error = False, 0, ""
+        if server.close_needed:
+            self.close(server, "connect string changed")
+            return
+        sql = pool.database.config.connect_query
+        if not sql:
+            self.enroll(server, parameters)
+            return
+        server.state = ServerState.TESTED
+        query: ServerQuery
+
+        def done(error: str) -> None:
+            if error:
+                self.worker.log.error(f"{self.prefix(server)}error while executing exec_on_query: {error}")
+            merged = dict(parameters) | query.parameters
+            self.enroll(server, list(merged.items()))
+
+        query = ServerQuery(self.worker, server, sql, "exec_on_connect query failed", done)
+
+    def enroll(self, server: Server, parameters: list[tuple[str, str]]) -> None:
+        """Give a fresh server to its pool, and the pool's first parameters to those who wait for them."""
+        pool = server.pool
+        self.worker.handlers.pop(server.conn, None)
+        if self.worker.pools.paused(pool):
+            self.close(server, lifetimes.PAUSED)
+            return
+        server.state = ServerState.POOLED
+        if pool.welcome is None:
+            pool.welcome = Welcome(parameters)
+            self.worker.welcome_ready(pool)
+        self.worker.engine.enroll(server.conn, pool.id, parameters)
+        self.worker.growth.want(pool)
+
+    # -- failing
+
+    def failed(self, pool: Pool, reason: str, refused: Refused | None = None) -> None:
+        """An attempt did not succeed. `refused`: a login refusal, for the clients if no server is left to serve them."""
+        pool.last_connect_failed_us = max(1, self.worker.engine.now_us())
+        pool.last_error = str(refused) if refused is not None else reason
+        if refused is not None:
+            pool.last_login_failed = True
+            if refused.sqlstate != NOT_READY and not self.worker.pools.connected(pool):
+                self.worker.refuse_waiting(pool, refused)
+        self.worker.growth.want(pool)
+
+    def login_failed(self, server: Server, reason: str, refused: Refused | None = None) -> None:
+        """As `failed`, for a server whose socket is still ours to close."""
+        self.close(server, reason)
+        self.failed(server.pool, reason, refused)
+
+    def refuse_starved(self, pool: Pool) -> None:
+        """A pool whose last login was refused and that has no server tells its clients so, and is tried again."""
+        if pool.last_login_failed and not self.worker.pools.connected(pool):
+            self.worker.refuse_waiting(pool, refuse("server_login_failing", reason=pool.last_error), queue=False)
+
+    # -- closing
+
+    def prefix(self, server: Server) -> str:
+        """What stands before a server's log lines."""
+        pool = server.pool
+        where = place("unix" if server.address.startswith(("/", "@")) else server.address, server.port)
+        return socket_prefix("S", server.conn, pool.database.name, pool.user.name, where)
+
+    def close(self, server: Server, reason: str) -> None:
+        """Close a server in any state; a linked client is told the reason by the engine's FAULT."""
+        polite = build.TERMINATE if server.state not in (ServerState.LOGIN, ServerState.CANCEL) else b""
+        try:
+            self.worker.engine.close(server.conn, polite, reason)
+        except KeyError:  # it died in this same wake; its CLOSED is still in the list
+            pass
+        self._forget(server, reason)
+
+    def gone(self, server: Server, reason: str) -> None:
+        """The engine says a server is gone."""
+        self._forget(server, reason)
+
+    def _forget(self, server: Server, reason: str) -> None:
+        if self.by_conn.pop(server.conn, None) is None:
+            return
+        pool = server.pool
+        pool.servers.pop(server.conn, None)
+        self.worker.handlers.pop(server.conn, None)
+        self.reclaimed.pop(server.conn, None)
+        self._uncount(pool)
+        if self.worker.config.settings.log_disconnections:
+            age_s = (self.worker.engine.now_us() - server.connect_us) // 1_000_000
+            self.worker.log.log(f"{self.prefix(server)}closing because: {reason} (age={age_s}s)")
+        self.worker.pools.settle(pool)
+        self.worker.growth.freed(pool)
+        self.worker.pause.changed()
+
+    def forget_pool(self, pool: Pool) -> None:
+        """The pool is dropped."""
+        self.hosts.forget(pool.id)
+        self.resolving.pop(pool.id, None)
+        self.worker.growth.forget(pool)
+
+    # -- release, reset, check
+
+    def mark(self, server: Server) -> None:
+        """Make the next release of a busy server come to `returned`."""
+        self.worker.engine.decide(server.conn, True)
+
+    def dirty(self, server: Server) -> None:
+        """Close a server as soon as nobody uses it."""
+        server.close_needed = True
+        if server.state is ServerState.LOGIN:
+            self.close(server, "connect string changed")
+        elif server.state is ServerState.POOLED:
+            self.mark(server)
+
+    def returned(self, conn: ConnId) -> None:
+        """A release that must be looked at: close, clean, set aside, or park."""
+        server = self.by_conn.get(conn)
+        if server is None:
+            return
+        server.released_us = self.worker.engine.now_us()
+        reason = self.unfit(server)
+        sql = self.worker.pools.reset_query(self.worker.pools.mode(server.pool))
+        if reason:
+            self.close(server, reason)
+        elif sql:
+            server.state = ServerState.TESTED
+            ServerQuery(self.worker, server, sql, "reset query failed", lambda error: self.clean(server))
+        else:
+            self.clean(server)
+
+    def unfit(self, server: Server) -> str:
+        """Why a server may not go back to its pool, or ""."""
+        pool, pools, now_us = server.pool, self.worker.pools, self.worker.engine.now_us()
+        limits = self.life_limits(pool)
+        since_s = (now_us - pool.last_lifetime_kill_us) / 1e6 if pool.last_lifetime_kill_us else None
+        if server.close_needed:
+            return lifetimes.CHANGED
+        if pools.paused(pool):
+            return lifetimes.PAUSED
+        if server.conn in self.reclaimed:
+            return self.reclaimed[server.conn]
+        if lifetimes.lifetime_over((now_us - server.connect_us) / 1e6, since_s, limits):
+            pool.last_lifetime_kill_us = now_us
+            return lifetimes.LIFETIME_OVER
+        if lifetimes.surplus(self.count(pool), limits) > 0:
+            return lifetimes.TOO_MANY
+        return ""
+
+    def clean(self, server: Server) -> None:
+        """Released and reset: to the pool, unless every use needs a check or somebody has paused meanwhile."""
+        settings = self.worker.config.settings
+        self.worker.handlers.pop(server.conn, None)
+        if self.worker.pools.paused(server.pool) or server.close_needed:
+            self.close(server, lifetimes.PAUSED if not server.close_needed else lifetimes.CHANGED)
+        elif settings.server_check_delay <= 0 and settings.server_check_query:
+            self.set_aside(server)
+            self.worker.growth.want(server.pool)
+        else:
+            self.park(server)
+
+    def park(self, server: Server) -> None:
+        """Back to the pool's first waiter or its idle list."""
+        server.state = ServerState.POOLED
+        self.worker.engine.decide(server.conn, False)
+        self.worker.engine.park(server.conn)
+        self.worker.pause.changed()
+
+    def set_aside(self, server: Server) -> None:
+        """The server, in dialogue, needs a check before its next use."""
+        server.state = ServerState.USED
+        UsedServer(self.worker, server)
+
+    def check(self, server: Server) -> None:
+        """Find out whether a server that was set aside still answers."""
+        sql = self.worker.config.settings.server_check_query
+        server.state = ServerState.TESTED
+        text = "" if sql == EMPTY_CHECK else sql
+        ServerQuery(self.worker, server, text, "test query failed", lambda error: self._checked(server))
+
+    def _checked(self, server: Server) -> None:
+        reason = self.unfit(server)
+        if reason:
+            self.close(server, reason)
+        else:
+            self.park(server)
+
+    def life_limits(self, pool: Pool) -> lifetimes.LifeLimits:
+        """The settings that bound the life of a pool's servers."""
+        config, entry, user = self.worker.config, pool.database.config, pool.user.name
+        settings = config.settings
+        return lifetimes.LifeLimits(
+            lifetime_s=effective.server_lifetime_s(config, entry),
+            idle_timeout_s=settings.server_idle_timeout,
+            check_delay_s=settings.server_check_delay,
+            check=bool(settings.server_check_query),
+            pool_size=effective.pool_size(config, entry, user),
+            reserve_size=effective.reserve_pool_size(config, entry, user),
+            min_size=effective.min_pool_size(config, entry, user),
+        )
