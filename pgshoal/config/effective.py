@@ -91,7 +91,7 @@ def max_user_client_connections(config: Config, login_user: str) -> int:
 
 def auth_user(config: Config, database: DatabaseConfig) -> str | None:
     """The login that runs auth_query; None when lookups are off."""
-    return database.auth_user or config.settings.auth_user
+    return database.auth_user or config.settings.auth_user or None
 
 
 def auth_query(config: Config, database: DatabaseConfig) -> str:

@@ -8,12 +8,19 @@ from dataclasses import replace
 from typing import Any
 
 from pgshoal.config.ini import Assignment, Header, connection_string, read_ini
-from pgshoal.config.model import Config, DatabaseConfig, Origin, PeerConfig, Settings, UserConfig
+from pgshoal.config.model import (
+    DATABASE_NAME_BYTES_MAX,
+    Config,
+    DatabaseConfig,
+    Origin,
+    PeerConfig,
+    Settings,
+    UserConfig,
+)
 from pgshoal.config.settings import BY_NAME, Section, Setting
 from pgshoal.config.userlist import NAME_BYTES_MAX, UserList, classify, read_userlist
 from pgshoal.errors import ConfigError
 
-DATABASE_NAME_BYTES_MAX = 63
 CONSOLE_DATABASE = "pgbouncer"
 COMMAND_LINE = "command line"
 CONSOLE = "console"
@@ -134,7 +141,7 @@ class _Builder:
         self.origins["databases", name] = origin
         entry = DatabaseConfig(name, **_entry_values("databases", name, origin))
         if entry.user is not None:
-            _bounded(entry.user, NAME_BYTES_MAX, "a user name", origin)
+            _bounded(entry.user, NAME_BYTES_MAX, "a user name", origin, f"{name}: user")
         # An entry written twice is not merged: the later one stands alone.
         if name == "*":
             self.autodb = entry
@@ -171,9 +178,9 @@ class _Builder:
         )
 
 
-def _bounded(name: str, limit: int, what: str, origin: Origin) -> None:
+def _bounded(name: str, limit: int, what: str, origin: Origin, label: str | None = None) -> None:
     if len(name.encode(errors="surrogateescape")) > limit:
-        raise ConfigError(origin.file, origin.line, name, None, f"{what} may have {limit} bytes")
+        raise ConfigError(origin.file, origin.line, label or name, None, f"{what} may have {limit} bytes")
 
 
 def _entry_values(section: Section, name: str, origin: Origin) -> dict[str, Any]:

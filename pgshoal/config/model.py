@@ -14,6 +14,7 @@ TlsMode = Literal["disable", "allow", "prefer", "require", "verify-ca", "verify-
 LoadBalance = Literal["round-robin", "disable"]
 SecretKind = Literal["plain", "md5", "scram", "empty"]
 
+DATABASE_NAME_BYTES_MAX = 63
 DEFAULT_AUTH_QUERY = (
     "SELECT rolname, CASE WHEN rolvaliduntil < now() THEN NULL ELSE rolpassword END "
     "FROM pg_authid WHERE rolname=$1 AND rolcanlogin"
@@ -236,6 +237,10 @@ class Config:
     def database(self, name: str) -> DatabaseConfig | None:
         """The entry for a client-visible name, from the list or the `*` template; None when there is none."""
         entry = self.databases.get(name)
-        if entry is None and self.autodb is not None:
+        if entry is None and self.autodb is not None and _bytes(name) <= DATABASE_NAME_BYTES_MAX:
             return self.autodb.for_name(name)
         return entry
+
+
+def _bytes(name: str) -> int:
+    return len(name.encode(errors="surrogateescape"))
