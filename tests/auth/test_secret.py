@@ -61,6 +61,13 @@ def test_impossible_iteration_counts_make_no_scram_secret(count: str) -> None:
     assert parse_scram_secret(SCRAM.replace("$4096:", f"${count}:")) is None
 
 
+@pytest.mark.parametrize("part", [3, 4])
+def test_keys_of_another_size_make_no_scram_secret(part: int) -> None:
+    """Both keys have 32 bytes, or the text is a password."""
+    parts = SCRAM.replace("$", ":").split(":")
+    assert parse_scram_secret(SCRAM.replace(parts[part], "AAAA")) is None
+
+
 def test_mock_depends_on_user_and_process() -> None:
     """The mock salt is stable for a name, and another process shows another."""
     assert mock_verifier("a", b"k", 2).salt == mock_verifier("a", b"k", 2).salt

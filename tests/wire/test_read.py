@@ -184,3 +184,36 @@ def test_startup_and_cancel_packets_state_their_size() -> None:
     """Packets without a type byte begin with their whole length."""
     for packet in (build.startup_message([("user", "a")]), build.cancel_request(bytes(260)), build.ssl_request()):
         assert int.from_bytes(packet[:4]) == len(packet)
+
+
+def test_sasl_steps_are_authentication_requests() -> None:
+    """SASL continue and final carry their data unchanged."""
+    assert read.auth_request(build.sasl_continue(b"r=\xff")[5:]) == read.AuthRequest(read.AUTH_SASL_CONTINUE, b"r=\xff")
+    assert read.auth_request(build.sasl_final(b"v=")[5:]) == read.AuthRequest(read.AUTH_SASL_FINAL, b"v=")
+    assert build.sasl_response(b"\0c=biws") == b"p\0\0\0\x0b\0c=biws"
+
+
+@pytest.mark.parametrize("salt", [b"", b"123", b"12345"])
+def test_md5_salt_of_another_size_is_our_own_mistake(salt: bytes) -> None:
+    """A salt that would garble the message is never sent."""
+    with pytest.raises(ValueError, match="4 bytes"):
+        build.auth_md5(salt)
+
+
+@pytest.mark.parametrize(
+    ("packet", "code"),
+    [
+        (build.sync(), b"S"),
+        (build.flush(), b"H"),
+        (build.terminate(), b"X"),
+        (build.empty_query_response(), b"I"),
+        (build.PARSE_COMPLETE, b"1"),
+        (build.BIND_COMPLETE, b"2"),
+        (build.CLOSE_COMPLETE, b"3"),
+        (build.NO_DATA, b"n"),
+        (build.COPY_DONE, b"c"),
+    ],
+)
+def test_messages_without_payload(packet: bytes, code: bytes) -> None:
+    """A message that says all with its type has a length of four."""
+    assert packet == code + b"\0\0\0\4"
