@@ -82,7 +82,7 @@ def measure_all(
         fresh = verdicts(experiment, engines, rows, REFERENCE)
         found += fresh
         for verdict in fresh:
-            console.print("  ".join(c for c in verdict.cells() if c), highlight=False)
+            console.print("  ".join(c for c in verdict.cells() if c), highlight=False, soft_wrap=True)
     console.print(table(found, "pgshoal against PgBouncer, medians of one run"))
     for verdict in found:
         if verdict.error:

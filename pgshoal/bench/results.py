@@ -60,7 +60,7 @@ class Verdict:
         values = [f"{v:,.2f}" if abs(v) < 1000 else f"{v:,.0f}" for v in (self.value, self.reference)]
         ratio = f"{self.ratio:.2f}" if self.reference > 0 < self.value else ""
         return (
-            self.experiment.title,
+            self.experiment.name,
             f"{self.metric.name}, {self.metric.unit}",
             self.engine,
             *values,
@@ -117,7 +117,7 @@ class Book:
         """Writes summary.md."""
         lines = ["# pgshoal against PgBouncer, one run", "", *(f"- {fact}" for fact in facts), ""]
         lines += [f"| {' | '.join(HEADINGS)} |", "|" + "---|" * len(HEADINGS)]
-        lines += [f"| {' | '.join(v.cells())} |" for v in found]
+        lines += [f"| {' | '.join((v.experiment.title, *v.cells()[1:]))} |" for v in found]
         lines += ["", *(f"{v.experiment.name}, {v.engine}: {v.error.splitlines()[0]}  " for v in found if v.error)]
         path = self.folder / "summary.md"
         path.write_text("\n".join(lines) + "\n")
