@@ -1,0 +1,1 @@
+"""The PostgreSQL protocol without sockets or clock: bytes in, facts out."""
