@@ -101,6 +101,9 @@ def show_seconds(value: object) -> str:
 
 
 def _inheriting_seconds(text: str) -> float | None:
+    # Entries are read in decimal throughout, unlike the main section.
+    if "x" in text.lower():
+        raise _reject()
     return None if re.fullmatch(r"\s*-[0-9]*[1-9][0-9]*", text) else _seconds(text)
 
 

@@ -92,6 +92,12 @@ def test_inheriting_integers_are_decimal(text: str, value: int | None) -> None:
     assert kinds.inheriting_integer().parse(text) == value
 
 
+def test_inheriting_seconds_are_decimal() -> None:
+    """In a connection string a time has no hexadecimal form either."""
+    with pytest.raises(ValueError, match="not allowed"):
+        kinds.INHERITING_SECONDS.parse("0x10")
+
+
 def test_choices_ignore_case() -> None:
     """A word is accepted in any case and kept in lower case."""
     assert kinds.choice("session", "transaction").parse("TransAction") == "transaction"
