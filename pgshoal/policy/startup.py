@@ -88,9 +88,7 @@ def read_wish(startup: Startup, rules: StartupRules) -> LoginWish | Unwelcome:
         elif (known := rules.tracked.get(name.lower())) is not None:
             found[known] = value
         else:
-            return Unwelcome(
-                "unsupported_parameter", name, f"unsupported startup parameter: {name}={_short(value)}"
-            )
+            return Unwelcome("unsupported_parameter", name, f"unsupported startup parameter: {name}={_short(value)}")
     if not user:
         return Unwelcome("no_username")
     if len(user.encode("utf-8", "surrogateescape")) > USERNAME_MAX:

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from pgshoal.engine.contract import ConnId
+from pgshoal.policy.access import CONSOLE_USER
 from pgshoal.policy.startup import LoginWish, StartupRules, make_rules
+from pgshoal.worker.records import User
 
 if TYPE_CHECKING:
     from pgshoal.config.model import Config
@@ -44,6 +46,8 @@ class Front:
         self._keys: dict[int, ConnId] = {}
         self.wishes: dict[bytes, tuple[LoginWish, bytes | None]] = {}
         self.mock_key = os.urandom(32)
+        #: who the owner of the process is on the console, and everybody with auth_type any
+        self.console_user = User(CONSOLE_USER, None)
         self.rules: StartupRules
         self.configure(config)
 

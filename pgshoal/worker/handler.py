@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pgshoal.worker.log import Log
     from pgshoal.worker.pools import Pools
     from pgshoal.worker.records import Pool, User
+    from pgshoal.worker.servers import Servers
     from pgshoal.worker.tlsfiles import TlsFiles
 
 T = TypeVar("T")
@@ -102,6 +103,7 @@ class WorkerFace(Protocol):
     tls: TlsFiles
     front: Front
     pools: Pools
+    servers: Servers
     key_cache: KeyCache
     console: Console | None
     handlers: dict[ConnId, Handler]

@@ -52,5 +52,3 @@ class WelcomePlan:
                 self._remembered.clear()
             self._remembered[wished] = found
         return found
-
-

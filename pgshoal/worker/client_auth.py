@@ -1,0 +1,203 @@
+"""The authentication exchange with a client, by auth_type; users that do not exist get the same exchange and fail."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING, Final
+
+from pgshoal.auth.failed import AuthFailed, BadMechanism
+from pgshoal.auth.md5 import check_md5, new_salt
+from pgshoal.auth.scram import SCRAM, ScramServer
+from pgshoal.auth.secret import Verifier, mock_verifier
+from pgshoal.auth.verify import check_password, is_heavy
+from pgshoal.errors import refuse
+from pgshoal.wire import read
+from pgshoal.wire.build import AUTH_CLEARTEXT, auth_md5, auth_sasl, sasl_continue, sasl_final
+from pgshoal.wire.catalogue import PASSWORD_LIMIT
+from pgshoal.wire.errors import WireError
+
+if TYPE_CHECKING:
+    from pgshoal.worker.client_login import ClientLogin
+
+_PASSWORD: Final = ord("p")
+_QUERY: Final = ord("Q")
+_AUTH_SCRAM: Final = auth_sasl((SCRAM,))
+#: Type, length, password, terminator.
+_PASSWORD_PACKET_MAX: Final = 5 + PASSWORD_LIMIT + 1
+#: Longer than any md5 answer or SCRAM message, and shorter than what a second startup packet looks like.
+_SHORT_PACKET_MAX: Final = 2048
+
+
+class Stage(Enum):
+    """What is expected next."""
+
+    STARTUP = "startup packet"
+    HANDSHAKE = "TLS handshake"
+    PASSWORD = "cleartext password"
+    MD5 = "md5 answer"
+    SASL_FIRST = "SASL initial response"
+    SASL_NEXT = "SASL response"
+    WORK = "derivation of keys"
+    DONE = "nothing"
+
+
+def begin(login: ClientLogin) -> None:
+    """Ask the client for its proof, or let it in."""
+    worker = login.worker
+    method = worker.config.settings.auth_type
+    secret = None if login.user is None else login.user.secret
+    if method == "trust":
+        if login.user is None:
+            login.refuse(refuse("trust_failed"))
+        else:
+            login.authenticated()
+    elif method == "any":
+        login.authenticated()
+    elif method == "scram-sha-256" or (method == "md5" and secret is not None and secret.kind == "scram"):
+        _begin_scram(login)
+    elif method == "md5":
+        login.salt = new_salt()
+        _ask(login, Stage.MD5, auth_md5(login.salt), _SHORT_PACKET_MAX)
+    elif method == "plain":
+        _ask(login, Stage.PASSWORD, AUTH_CLEARTEXT, _PASSWORD_PACKET_MAX)
+    else:
+        worker.log.error(f"{login.lead()}auth_type={method} is not built yet")
+        login.refuse(refuse("login_rejected"))
+
+
+def _ask(login: ClientLogin, stage: Stage, request: bytes, limit: int) -> None:
+    login.stage = stage
+    engine = login.worker.engine
+    engine.send(login.conn, request)
+    engine.proceed(login.conn, limit)
+
+
+def message(login: ClientLogin, kind: int, payload: bytes) -> None:
+    """Judge an authentication message."""
+    if kind != _PASSWORD:
+        _unexpected(login, kind)
+        return
+    try:
+        match login.stage:
+            case Stage.MD5:
+                _check_md5(login, read.password_message(payload))
+            case Stage.PASSWORD:
+                _check_password(login, read.password_message(payload))
+            case Stage.SASL_FIRST:
+                _sasl_first(login, payload)
+            case Stage.SASL_NEXT:
+                _sasl_feed(login, payload)
+            case _:
+                login.refuse(refuse("bad_packet"))
+    except WireError:
+        sasl = login.stage in (Stage.SASL_FIRST, Stage.SASL_NEXT)
+        login.refuse(refuse("sasl_failed" if sasl else "password_failed"))
+    except BadMechanism:
+        login.refuse(refuse("sasl_bad_mechanism"))
+    except AuthFailed as failed:
+        login.worker.log.error(login.lead() + failed.reason)
+        login.refuse(refuse("sasl_failed"))
+
+
+def _unexpected(login: ClientLogin, kind: int) -> None:
+    if kind == 0:
+        login.refuse(refuse("resent_startup"))
+        return
+    if kind == _QUERY:
+        login.worker.log.error(f'{login.lead()}client used "Query" packet type')
+    elif kind != ord("X"):
+        login.worker.log.error(f"{login.lead()}unknown pkt from client: {kind}/0x{kind:x}")
+    login.refuse(refuse("bad_packet"))
+
+
+def _check_md5(login: ClientLogin, answer: bytes) -> None:
+    user = login.user
+    secret = None if user is None or user.secret is None else user.secret.text
+    name = "" if user is None else user.name
+    if check_md5(answer, secret, name, login.salt):
+        login.authenticated()
+    else:
+        login.refuse(refuse("password_failed"))
+
+
+def _check_password(login: ClientLogin, password: bytes) -> None:
+    if not password:
+        login.refuse(refuse("empty_password"))
+        return
+    user = login.user
+    if user is None or user.secret is None or user.secret.kind == "empty":
+        login.refuse(refuse("password_failed"))
+        return
+    secret, name, cache = user.secret.text, user.name, login.worker.key_cache
+    if not is_heavy(secret):
+        _password_judged(login, check_password(password, secret, name, cache))
+        return
+    login.stage = Stage.WORK
+    login.worker.offload(
+        lambda: check_password(password, secret, name, cache), lambda fits: _password_judged(login, fits)
+    )
+
+
+def _password_judged(login: ClientLogin, fits: bool) -> None:
+    if login.stage is Stage.DONE:
+        return
+    if fits:
+        login.authenticated()
+    else:
+        login.refuse(refuse("password_failed"))
+
+
+def _begin_scram(login: ClientLogin) -> None:
+    """Find what to verify against; a plain secret is derived in a thread the first time it is used."""
+    worker, user = login.worker, login.user
+    secret = None if user is None else user.secret
+    iterations = worker.config.settings.scram_iterations
+    if secret is None or secret.kind == "empty":
+        _offer_scram(login, None)
+    elif secret.kind == "md5":
+        worker.log.error(f"{login.lead()}SCRAM authentication failed: user has MD5 secret")
+        _offer_scram(login, None)
+    elif secret.kind == "scram":
+        _offer_scram(login, worker.key_cache.stored(secret.text))
+    elif (known := worker.key_cache.adhoc(secret.text, iterations)) is not None:
+        _offer_scram(login, known)
+    else:
+        login.stage = Stage.WORK
+        text, cache = secret.text, worker.key_cache
+        worker.offload(lambda: cache.derive_adhoc(text, iterations), lambda found: _derived(login, found))
+
+
+def _derived(login: ClientLogin, verifier: Verifier) -> None:
+    if login.stage is not Stage.DONE:
+        _offer_scram(login, verifier)
+
+
+def _offer_scram(login: ClientLogin, verifier: Verifier | None) -> None:
+    """Without a verifier the exchange is the same, and cannot succeed."""
+    if verifier is None and login.wish is not None:
+        front = login.worker.front
+        verifier = mock_verifier(login.wish.user, front.mock_key, login.worker.config.settings.scram_iterations)
+    login.verifier = verifier
+    _ask(login, Stage.SASL_FIRST, _AUTH_SCRAM, _SHORT_PACKET_MAX)
+
+
+def _sasl_first(login: ClientLogin, payload: bytes) -> None:
+    mechanism, data = read.sasl_initial(payload)
+    if login.verifier is None:
+        raise AuthFailed("no verifier")
+    login.scram = ScramServer(login.verifier, mechanism)
+    _sasl_feed(login, data)
+
+
+def _sasl_feed(login: ClientLogin, data: bytes | None) -> None:
+    scram = login.scram
+    if scram is None:
+        raise AuthFailed("no SASL exchange is under way")
+    answer = scram.feed(data)
+    if not scram.done:
+        _ask(login, Stage.SASL_NEXT, sasl_continue(answer), _SHORT_PACKET_MAX)
+        return
+    login.worker.engine.send(login.conn, sasl_final(answer))
+    if scram.keys is not None and login.user is not None:
+        login.user.scram_keys = scram.keys
+    login.authenticated()

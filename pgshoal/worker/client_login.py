@@ -1,0 +1,364 @@
+"""A client from accept to the end of its login: TLS, startup packet, limits, authentication, admission."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING
+
+from pgshoal.auth.scram import ScramServer
+from pgshoal.auth.secret import Verifier
+from pgshoal.config import effective
+from pgshoal.engine.contract import ConnId
+from pgshoal.errors import Refused, refuse
+from pgshoal.policy.access import CONSOLE_DATABASE, CONSOLE_USER, ConsoleRight, console_right, is_owner
+from pgshoal.policy.limits import over_limit, too_many_sockets
+from pgshoal.policy.startup import LoginWish, Unwelcome, read_wish, with_host
+from pgshoal.wire.startup import BadStartup, CancelRequest, SSLRequest, Startup, negotiate, parse_startup
+from pgshoal.worker import cancel, client_auth, clients
+from pgshoal.worker.client_auth import Stage
+from pgshoal.worker.handler import ConsoleLogin, Handler
+from pgshoal.worker.log import place, socket_prefix
+from pgshoal.worker.records import Client, Database, User
+
+if TYPE_CHECKING:
+    from pgshoal.worker.handler import WorkerFace
+
+_SSL_REQUEST = b"\x04\xd2\x16\x2f"
+_NOT_BUILT = "0A000"
+
+
+class ClientLogin(Handler):
+    """One client that has not proved itself yet. What it says of itself is fixed by its one startup packet."""
+
+    __slots__ = (
+        "conn", "connect_time", "connect_us", "counted", "database", "local_host", "local_port", "number",
+        "peer_host", "peer_pid", "peer_port", "placed", "right", "salt", "scram", "stage", "talked", "tls", "user",
+        "verifier", "wish", "worker",
+    )  # fmt: skip
+
+    def __init__(self, worker: WorkerFace, conn: ConnId) -> None:
+        self.worker = worker
+        self.conn = conn
+        engine = worker.engine
+        self.number = worker.next_number()
+        self.connect_us = engine.now_us()
+        self.connect_time = time.time()
+        self.peer_host, self.peer_port, self.local_host, self.local_port = engine.addresses(conn)
+        self.peer_pid = 0
+        if self.peer_host == "unix":
+            self.peer_port = self.local_port = worker.config.settings.listen_port
+            self.peer_pid = engine.credentials(conn)[0]
+        self.stage = Stage.STARTUP
+        self.talked = False
+        self.tls = ""
+        self.wish: LoginWish | None = None
+        self.user: User | None = None
+        self.database: Database | None = None
+        self.right = ConsoleRight.NONE
+        self.counted = self.placed = False
+        self.salt = b""
+        self.verifier: Verifier | None = None
+        self.scram: ScramServer | None = None
+
+    # -- events
+
+    def packet(self, payload: bytes) -> None:
+        """A startup-framed packet."""
+        self.talked = True
+        front = self.worker.front
+        known = front.wishes.get(payload)
+        if known is not None:
+            self._begin(*known)
+            return
+        if payload == _SSL_REQUEST:
+            self._ssl_request()
+            return
+        fact = parse_startup(payload)
+        if isinstance(fact, Startup):
+            self._startup(payload, fact)
+        elif isinstance(fact, CancelRequest):
+            self._leave()
+            cancel.begin(self.worker, self, fact.key)
+        elif isinstance(fact, BadStartup):
+            text = fact.reason
+            self.refuse(refuse("server_reason", reason=text) if not fact.silent else _silent(text))
+        elif isinstance(fact, SSLRequest):
+            self._ssl_request()
+        else:
+            self._gss_request()
+
+    def direct_tls(self) -> None:
+        """The first byte of a TLS handshake, without SSLRequest."""
+        self.talked = True
+        context = self.worker.tls.client
+        if context is None or self.tls or self.peer_host == "unix":
+            self.refuse(refuse("bad_packet_header", hex="16"))
+            return
+        self.stage = Stage.HANDSHAKE
+        self.worker.engine.start_tls(self.conn, context)
+
+    def secured(self, version: str, cipher: str, alpn: str, sni: str, certificate: bytes | None) -> None:
+        """The handshake is done; whatever came before it counts for nothing."""
+        self.tls = f"{version}/{cipher}"
+        self.stage = Stage.STARTUP
+        self.worker.engine.proceed_startup(self.conn)
+
+    def message(self, kind: int, payload: bytes) -> None:
+        """An authentication message."""
+        client_auth.message(self, kind, payload)
+
+    def oversize(self, header: bytes) -> None:
+        """A length that is not allowed here. A second startup packet looks like that too."""
+        self.talked = True
+        if self.stage is Stage.STARTUP:
+            if header[:1] == b"p":
+                self.refuse(refuse("password_before_startup"))
+                return
+        elif header[:1] == b"\0":
+            self.refuse(refuse("resent_startup"))
+            return
+        self.refuse(refuse("bad_packet_header", hex=header.hex()))
+
+    def closed(self, reason: str) -> None:
+        """The client has gone, or its handshake failed. One that never said anything is not worth a line."""
+        self._leave()
+        if not self.talked:
+            return
+        if reason.startswith("tls: "):
+            self.worker.log.warning(f"{self.lead()}TLS handshake error: {reason[5:]}")
+        clients.log_closing(self.worker, self.lead(), reason, self.connect_time, told=False)
+
+    # -- encryption requests
+
+    def _ssl_request(self) -> None:
+        engine, context = self.worker.engine, self.worker.tls.client
+        if self.tls:
+            self.refuse(refuse("second_ssl"))
+            return
+        # Bytes sent before the answer could pass for bytes sent inside TLS.
+        if engine.facts(self.conn).recv_pending > 0:
+            self.refuse(refuse("data_after_ssl_request"))
+            return
+        if context is None or self.peer_host == "unix":
+            engine.send(self.conn, b"N")
+            engine.proceed_startup(self.conn)
+            return
+        engine.send(self.conn, b"S")
+        self.stage = Stage.HANDSHAKE
+        if not engine.start_tls(self.conn, context):
+            self.refuse(refuse("data_after_ssl_request"))
+
+    def _gss_request(self) -> None:
+        engine = self.worker.engine
+        if engine.facts(self.conn).recv_pending > 0:
+            self.refuse(refuse("data_after_gss_request"))
+            return
+        engine.send(self.conn, b"N")
+        engine.proceed_startup(self.conn)
+
+    # -- who and where
+
+    def _startup(self, packet: bytes, startup: Startup) -> None:
+        front = self.worker.front
+        wish = read_wish(startup, front.rules)
+        if isinstance(wish, Unwelcome):
+            if wish.warning:
+                self.worker.log.warning(self.lead() + wish.warning)
+            self.refuse(refuse(wish.key, name=wish.name))
+            return
+        if wish.replication != "none":
+            text = "replication connections are not built yet"
+            self.refuse(Refused("replication", text, _NOT_BUILT, "FATAL", "", False))
+            return
+        negotiation = negotiate(startup)
+        front.remember_wish(packet, wish, negotiation)
+        self._begin(wish, negotiation)
+
+    def _begin(self, wish: LoginWish, negotiation: bytes | None) -> None:
+        worker = self.worker
+        self.wish = wish
+        if worker.tls.client_required and not self.tls and self.peer_host != "unix":
+            self.refuse(refuse("ssl_required"))
+            return
+        settings = worker.config.settings
+        console = wish.database == CONSOLE_DATABASE
+        if too_many_sockets(worker.front.connections(), settings.max_client_conn, console):
+            self.refuse(refuse("max_client_conn"))
+            return
+        if negotiation is not None:
+            worker.engine.send(self.conn, negotiation)
+        self.user = worker.pools.user(wish.user)
+        if console:
+            self._begin_console(wish)
+        elif settings.auth_type == "any":
+            if not self._begin_any(wish):
+                return
+        elif self.user is not None:
+            # A name that only `*` knows is registered after the proof, not before.
+            self.database = worker.pools.databases.get(wish.database)
+        if self.user is None:
+            worker.log.log(f"{self.lead()}no such user: {wish.user}")
+        if not self._count():
+            return
+        self.placed = True
+        if settings.log_connections:
+            name = wish.user if self.user is None else self.user.name
+            worker.log.log(
+                f"{self.lead()}login attempt: db={wish.database} user={name} tls={self.tls or 'no'} replication=no"
+            )
+        if console and self.right is ConsoleRight.NONE and self.user is not None:
+            self.refuse(refuse("not_allowed"))
+        elif console and (self.user is worker.front.console_user):
+            self.authenticated()
+        else:
+            client_auth.begin(self)
+
+    def _begin_console(self, wish: LoginWish) -> None:
+        """The rights on the console; the owner of the process needs no password on the Unix socket."""
+        worker = self.worker
+        settings = worker.config.settings
+        uid = worker.engine.credentials(self.conn)[1] if self.peer_host == "unix" else None
+        if is_owner(wish.user, uid, os.geteuid()):
+            worker.log.log(f"{self.lead()}pgbouncer access from unix socket")
+            self.right = ConsoleRight.ADMIN
+            self.user = worker.front.console_user
+        else:
+            self.right = console_right(wish.user, settings.admin_users, settings.stats_users, settings.auth_type)
+            if settings.auth_type == "any":
+                self.user = worker.front.console_user
+
+    def _begin_any(self, wish: LoginWish) -> bool:
+        """auth_type any: the name does not matter, so the entry must say who logs in to the server."""
+        worker = self.worker
+        entry = worker.config.database(wish.database)
+        database = worker.pools.database(wish.database) if entry is not None and entry.user is not None else None
+        if database is None:
+            worker.log.error(f"{self.lead()}auth_type=any requires forced user")
+            self.refuse(refuse("bouncer_config_error"))
+            return False
+        self.database = database
+        self.user = worker.pools.pool(database, worker.front.console_user).user
+        return True
+
+    def _count(self) -> bool:
+        """Count the client with its database and user; False if that was one too many."""
+        config = self.worker.config
+        admin = self.right is ConsoleRight.ADMIN
+        database, user = self.database, self.user
+        self.counted = True
+        if database is not None:
+            database.client_connections += 1
+        if user is not None:
+            user.client_connections += 1
+        if database is not None and over_limit(
+            database.client_connections, effective.max_db_client_connections(config, database.config)
+        ):
+            self.refuse(refuse("max_db_client_connections"))
+            return False
+        if user is not None and over_limit(
+            user.client_connections, effective.max_user_client_connections(config, user.name), admin
+        ):
+            self.refuse(refuse("max_user_client_connections"))
+            return False
+        return True
+
+    # -- the end
+
+    def authenticated(self) -> None:
+        """The client has proved who it is."""
+        worker, wish, user = self.worker, self.wish, self.user
+        assert wish is not None
+        assert user is not None
+        self.stage = Stage.DONE
+        if wish.database == CONSOLE_DATABASE:
+            self._open_console(wish, user)
+            return
+        if worker.shutdown:
+            self.refuse(refuse("pooler_shutting_down"))
+            return
+        # A reload may have come between; then the record of the same name is another one.
+        database = worker.pools.database(wish.database)
+        if database is not self.database:
+            self._recount(database)
+        if database is None:
+            worker.log.log(f"{self.lead()}login failed: db={wish.database} user={user.name}")
+            self.refuse(refuse("no_such_database", db=wish.database))
+            return
+        if database.disabled:
+            self.refuse(refuse("database_disabled", db=database.name))
+            return
+        wished = wish.parameters
+        settings = worker.config.settings
+        if settings.application_name_add_host:
+            wished = with_host(wished, self.peer_host, self.peer_port)
+        conn, front = self.conn, worker.front
+        client = Client(
+            conn, self.number, worker.pools.pool(database, user), user, database,
+            front.new_key(conn, settings.peer_id), self.connect_time,
+            self.peer_host, self.peer_port, self.local_host, self.local_port, self.peer_pid, self.tls,
+        )  # fmt: skip
+        del front.logins[conn]
+        worker.handlers.pop(conn, None)
+        clients.enter(worker, client, wished, self.connect_us)
+
+    def _open_console(self, wish: LoginWish, user: User) -> None:
+        worker, front, conn = self.worker, self.worker.front, self.conn
+        if worker.console is None:
+            self.refuse(refuse("no_such_database", db=wish.database))
+            return
+        login = ConsoleLogin(
+            conn, self.number, user, self.right is ConsoleRight.ADMIN,
+            front.new_key(conn, worker.config.settings.peer_id), self.connect_time, self.connect_us,
+            self.peer_host, self.peer_port, self.local_host, self.local_port, self.peer_pid, self.tls,
+            list(wish.parameters), user.name == CONSOLE_USER and self.peer_host == "unix",
+        )  # fmt: skip
+        del front.logins[conn]
+        front.consoles[conn] = login
+        worker.handlers[conn] = worker.console.open(login)
+
+    def lead(self) -> str:
+        """How log lines begin that speak of this client."""
+        user = database = ""
+        if self.counted and self.wish is not None:
+            user = self.wish.user if self.user is None else self.user.name
+            if self.placed and self.user is not None:
+                console = self.wish.database == CONSOLE_DATABASE
+                database = CONSOLE_DATABASE if console else self.database.name if self.database is not None else ""
+        return socket_prefix("C", self.conn, database, user, place(self.peer_host, self.peer_port, self.peer_pid))
+
+    def refuse(self, refused: Refused) -> None:
+        """Tell the client, unless the refusal is a silent one, and close."""
+        lead = self.lead()
+        self._leave()
+        packet = clients.error_packet(refused)
+        clients.log_closing(self.worker, lead, refused.text, self.connect_time, bool(packet))
+        self.worker.engine.close(self.conn, packet, refused.text)
+
+    def _leave(self) -> None:
+        self.stage = Stage.DONE
+        self.worker.front.logins.pop(self.conn, None)
+        self.worker.handlers.pop(self.conn, None)
+        if self.counted:
+            self.counted = False
+            if self.database is not None:
+                self.database.client_connections -= 1
+            if self.user is not None:
+                self.user.client_connections -= 1
+
+    def _recount(self, database: Database | None) -> None:
+        if self.database is not None:
+            self.database.client_connections -= 1
+        if database is not None:
+            database.client_connections += 1
+        self.database = database
+
+
+def accept(worker: WorkerFace, conn: ConnId) -> None:
+    """A client has connected."""
+    login = ClientLogin(worker, conn)
+    worker.handlers[conn] = worker.front.logins[conn] = login
+
+
+def _silent(text: str) -> Refused:
+    return Refused("bad_packet", text, "08P01", "FATAL", "", True)

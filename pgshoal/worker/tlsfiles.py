@@ -1,0 +1,116 @@
+"""TLS material and policy, from settings to engine contexts, for clients and for servers."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from pgshoal.config.model import Settings
+from pgshoal.engine.contract import Engine, TlsContext, TlsSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_VERIFY: Final = ("verify-ca", "verify-full")
+_STRICT: Final = ("require", *_VERIFY)
+_Stamp = tuple[tuple[int, int, int], ...]
+
+
+class TlsFiles:
+    """The contexts new connections use. Connections that exist keep what they have."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        #: for accepted connections; None = TLS is not offered
+        self.client: TlsContext | None = None
+        #: a TCP client without TLS is refused
+        self.client_required = False
+        self._settings = Settings()
+        self._server: TlsContext | None = None
+        self._stamp: _Stamp = ()
+
+    def apply(self, settings: Settings) -> None:
+        """Read all files and take the settings; ValueError with a readable text leaves everything as it was."""
+        client = self._client_context(settings)
+        stamp = _stamp(settings)
+        server = self._server_context(settings) if settings.server_tls_sslmode != "disable" else None
+        self.client = client
+        self.client_required = settings.client_tls_sslmode in _STRICT
+        self._settings, self._server, self._stamp = settings, server, stamp
+
+    def server_side(self) -> TlsContext:
+        """For a connection to a server; files that have changed are read again. ValueError or OSError if they cannot."""
+        stamp = _stamp(self._settings)
+        if self._server is None or stamp != self._stamp:
+            self._server, self._stamp = self._server_context(self._settings), stamp
+        return self._server
+
+    def _client_context(self, settings: Settings) -> TlsContext | None:
+        mode = settings.client_tls_sslmode
+        if mode == "disable":
+            return None
+        if not settings.client_tls_key_file or not settings.client_tls_cert_file:
+            raise ValueError(
+                "To allow TLS connections from clients, client_tls_key_file and client_tls_cert_file must be set."
+            )
+        if mode in _VERIFY and not settings.client_tls_ca_file:
+            raise ValueError("client_tls_sslmode requires client_tls_ca_file")
+        return self._engine.server_context(client_settings(settings))
+
+    def _server_context(self, settings: Settings) -> TlsContext:
+        return self._engine.client_context(server_settings(settings))
+
+
+def client_settings(settings: Settings) -> TlsSettings:
+    """What clients meet; a CA file means that certificates they bring are verified, whatever the mode."""
+    return TlsSettings(
+        certificate_pem=_read("client_tls_cert_file", settings.client_tls_cert_file),
+        key_pem=_read("client_tls_key_file", settings.client_tls_key_file),
+        ca_pem=_read("client_tls_ca_file", settings.client_tls_ca_file),
+        versions=_versions(settings.client_tls_protocols),
+        ciphers=settings.client_tls_ciphers,
+        tls13_ciphers=settings.client_tls13_ciphers or "",
+        request_certificate=bool(settings.client_tls_ca_file),
+        require_certificate=settings.client_tls_sslmode in _VERIFY,
+    )
+
+
+def server_settings(settings: Settings) -> TlsSettings:
+    """What we bring to servers and ask of them."""
+    mode = settings.server_tls_sslmode
+    return TlsSettings(
+        certificate_pem=_read("server_tls_cert_file", settings.server_tls_cert_file),
+        key_pem=_read("server_tls_key_file", settings.server_tls_key_file),
+        ca_pem=_read("server_tls_ca_file", settings.server_tls_ca_file),
+        versions=_versions(settings.server_tls_protocols),
+        ciphers=settings.server_tls_ciphers,
+        tls13_ciphers=settings.server_tls13_ciphers or "",
+        verify_chain=mode in _VERIFY,
+        verify_name=mode == "verify-full",
+    )
+
+
+def _versions(protocols: Sequence[str]) -> tuple[str, ...]:
+    return tuple("TLSv1" if name == "tlsv1.0" else "TLSv" + name.removeprefix("tlsv") for name in protocols)
+
+
+def _read(key: str, path: str) -> bytes:
+    if not path:
+        return b""
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise ValueError(f"{key}: {path}: {error.strerror}") from None
+
+
+def _stamp(settings: Settings) -> _Stamp:
+    """Changes when a server-side file was replaced or written to."""
+    found: list[tuple[int, int, int]] = []
+    for path in (settings.server_tls_ca_file, settings.server_tls_cert_file, settings.server_tls_key_file):
+        try:
+            status = os.stat(path) if path else None
+        except OSError:
+            status = None
+        found.append((status.st_ino, status.st_size, status.st_mtime_ns) if status else (0, 0, 0))
+    return tuple(found)
