@@ -111,9 +111,11 @@ EXPERIMENTS: tuple[Experiment, ...] = (
 
 
 def chosen(only: tuple[str, ...], quick: bool) -> tuple[Experiment, ...]:
-    """The experiments whose name starts with one of `only`; all (or the quick ones) when nothing is named."""
+    """The experiments named, or whose name starts so; all of them (or the quick ones) when nothing is named."""
     if only:
-        found = tuple(e for e in EXPERIMENTS if e.name.startswith(only))
+        exact = {e.name for e in EXPERIMENTS}.intersection(only)
+        begins = tuple(name for name in only if name not in exact)
+        found = tuple(e for e in EXPERIMENTS if e.name in exact or (begins and e.name.startswith(begins)))
         if not found:
             raise ValueError(f"no experiment {', '.join(only)}; there are {', '.join(e.name for e in EXPERIMENTS)}")
         return found

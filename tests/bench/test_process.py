@@ -1,0 +1,39 @@
+"""CPU time and memory of a process, as the kernel counts them."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+
+from pgshoal.bench import process
+
+GREEDY = (
+    "import sys; x = bytearray(80 << 20); x[::4096] = b'x' * len(x[::4096]); del x; print('done'); sys.stdin.read()"
+)
+
+
+def test_work_costs_cpu_time() -> None:
+    """The count grows with what a process computes."""
+    before = process.cpu_ns(os.getpid())
+    sum(range(1_000_000))
+    assert process.cpu_ns(os.getpid()) > before
+
+
+def test_the_peak_outlives_the_memory() -> None:
+    """Memory given back is gone from the present figure, stays in the peak, and leaves it at a reset."""
+    with subprocess.Popen([sys.executable, "-c", GREEDY], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        assert process.peak_bytes(child.pid) - process.rss_bytes(child.pid) > 60 << 20
+        process.reset_peak(child.pid)
+        assert process.peak_bytes(child.pid) - process.rss_bytes(child.pid) < 20 << 20
+        child.communicate(b"")
+
+
+def test_the_file_limit_is_never_lowered() -> None:
+    """Asking for fewer files than allowed changes nothing."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    assert process.raise_file_limit(10) == soft
+    assert resource.getrlimit(resource.RLIMIT_NOFILE) == (soft, hard)
