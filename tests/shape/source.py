@@ -32,16 +32,27 @@ class Module:
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 yield node
 
-    def imports(self) -> Iterator[str]:
-        """The full names of everything imported, at any depth; relative imports made absolute."""
+    def imports(self, at_run_time: bool = False) -> Iterator[str]:
+        """The full names of everything imported, at any depth; at_run_time leaves out what only type checkers see."""
         package = self.name if self.path.name == "__init__.py" else self.name.rpartition(".")[0]
+        unseen = set(typing_only(self.tree)) if at_run_time else set()
         for node in ast.walk(self.tree):
+            if node in unseen:
+                continue
             if isinstance(node, ast.Import):
                 yield from (alias.name for alias in node.names)
             elif isinstance(node, ast.ImportFrom):
                 base = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
                 origin = ".".join([*base, *([node.module] if node.module else [])])
                 yield from (f"{origin}.{alias.name}" for alias in node.names)
+
+
+def typing_only(tree: ast.Module) -> Iterator[ast.AST]:
+    """All nodes in the body of an `if TYPE_CHECKING`."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            for statement in node.body:
+                yield from ast.walk(statement)
 
 
 @cache

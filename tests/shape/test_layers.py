@@ -54,12 +54,12 @@ def upward(name: str, imports: Iterable[str]) -> list[str]:
 
 
 def graph() -> dict[str, set[str]]:
-    """Which module of ours imports which."""
+    """Which module of ours imports which when the program runs."""
     names = {module.name for module in source.python("pgshoal")}
     edges: dict[str, set[str]] = {}
     for module in source.python("pgshoal"):
         targets = set()
-        for target in module.imports():
+        for target in module.imports(at_run_time=True):
             known = target if target in names else target.rpartition(".")[0]
             if known in names and known not in (module.name, "pgshoal"):
                 targets.add(known)
