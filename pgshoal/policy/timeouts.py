@@ -2,19 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Final
 
-#: What the engine reports as overdue -> whether the client's server must die with it.
-OVERDUE_KILLS_SERVER: Final[Mapping[str, bool]] = {
-    "query_timeout": True,
-    "idle_transaction_timeout": True,
-    "transaction_timeout": True,
-    "query_wait_timeout": False,
-    "query_timeout_queued": False,
-    "client_idle_timeout": False,
-}
-NOTIFY: Final = "query_wait_notify"
 QUEUED_NOTICE: Final = "No server connection available in postgres backend, client being queued"
 
 

@@ -113,8 +113,10 @@ class Growth:
         if not paused:
             returning += self._check_used(pool, counts.cl_waiting - returning)
         oldest_s = counts.oldest_wait_us / 1e6
-        if pool.login_queue and pool.welcome is None:
-            oldest_s = max(oldest_s, worker.login_wait_s(pool))
+        if pool.login_queue:
+            stood = worker.front.unwelcomed.get(next(iter(pool.login_queue)))
+            if stood is not None:
+                oldest_s = max(oldest_s, (worker.engine.now_us() - stood.since_us) / 1e6)
         idle_us: int | None = None
         if counts.sv_idle and not counts.cl_waiting:
             idle_us = worker.engine.idle_servers(pool.id)[0][1]

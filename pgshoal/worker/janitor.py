@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from pgshoal.config import effective
-from pgshoal.errors import refuse
 from pgshoal.policy import lifetimes, timeouts
-from pgshoal.wire import build
+from pgshoal.worker import cancel, clients
 from pgshoal.worker.records import Pool, ServerState
 
 if TYPE_CHECKING:
@@ -26,9 +25,10 @@ class Janitor:
         """One round."""
         worker = self.worker
         now_us = worker.engine.now_us()
-        self._overdue(now_us)
-        worker.expire_logins(now_us)
-        self._login_queues(now_us)
+        for conn, key in worker.engine.overdue(now_us):
+            clients.overdue(worker, conn, key)
+        clients.expire(worker, now_us)
+        cancel.expire(worker, now_us)
         for pool in list(worker.pools.by_id.values()):
             if pool.servers:
                 self._connect_timeouts(pool, now_us)
@@ -42,42 +42,6 @@ class Janitor:
         if ended:
             worker.log.log(ended)
             worker.stop(0)
-
-    # -- clients
-
-    def _overdue(self, now_us: int) -> None:
-        worker = self.worker
-        for conn, key in worker.engine.overdue(now_us):
-            client = worker.front_client(conn)
-            if client is None:
-                continue
-            if key == timeouts.NOTIFY:
-                worker.engine.send(conn, build.notice(timeouts.QUEUED_NOTICE))
-                continue
-            if timeouts.OVERDUE_KILLS_SERVER[key]:
-                self._kill_server(conn, refuse(key).text)
-            worker.refuse_client(client, refuse(key))
-
-    def _kill_server(self, client: int, reason: str) -> None:
-        """A server in the middle of a transaction cannot be used again; unlinked first, it sends no FAULT of its own."""
-        link = self.worker.engine.facts(client).link
-        server = self.worker.servers.by_conn.get(link) if link else None
-        if server is not None:
-            server.close_needed = True
-            self.worker.doomed[server.conn] = reason
-
-    def _login_queues(self, now_us: int) -> None:
-        """Clients that wait for their pool's first server."""
-        worker = self.worker
-        settings = worker.config.settings
-        for pool in list(worker.pools.by_id.values()):
-            for client in list(pool.login_queue.values()):
-                age_s = worker.login_age_s(client, now_us)
-                limit_s = effective.query_wait_timeout_s(worker.config, pool.database.config, client.user.name)
-                welcome = pool.welcome is not None
-                key = timeouts.login_wait_verdict(age_s, age_s, limit_s, settings.client_login_timeout, welcome)
-                if key is not None:
-                    worker.refuse_client(client, refuse(key))
 
     # -- servers
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Literal
 
 from pgshoal.errors import refuse
 from pgshoal.policy import lifetimes
+from pgshoal.worker import clients
+from pgshoal.worker.cancel import CancelDelivery
 from pgshoal.worker.records import Database, Pool, Server, ServerState
 
 if TYPE_CHECKING:
@@ -163,10 +165,13 @@ class Pause:
         gone = refuse("database_removed")
         for pool in self.worker.pools.of_database(database):
             self.worker.engine.pause_pool(pool.id, True)
-            for client in [*pool.login_queue.values(), *pool.clients.values()]:
-                self.worker.refuse_client(client, gone)
+            clients.close_pool(self.worker, pool, gone)
             for server in list(pool.servers.values()):
-                self.worker.servers.close(server, gone.text)
+                carrier = self.worker.handlers.get(server.conn)
+                if isinstance(carrier, CancelDelivery):
+                    carrier.end(gone.text)
+                else:
+                    self.worker.servers.close(server, gone.text)
             self.worker.pools.drop(pool)
 
     # -- shutdown
@@ -178,18 +183,18 @@ class Pause:
             worker.stop(0)
             return
         worker.shutdown = mode
-        worker.stop_listening()
+        worker.listeners.close_tcp()
         if mode == "servers":
             self.everything = True
             self._apply(None)
             gone = refuse("server_shutting_down")
             for pool in self.worker.pools.of_database(None):
-                worker.refuse_waiting(pool, gone)
+                clients.refuse_waiting(worker, pool, gone)
 
     def finished(self) -> str:
         """Why a shutdown under way may end now, or ""."""
         mode = self.worker.shutdown
-        if mode == "clients" and not self.worker.has_clients():
+        if mode == "clients" and not self.worker.front.connections():
             return "client connections dropped, exiting"
         if mode == "servers" and not self.worker.servers.by_conn:
             return "server connections dropped, exiting"

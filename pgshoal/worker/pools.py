@@ -32,6 +32,8 @@ class Pools:
         self.forced: dict[str, User] = {}
         self.by_key: dict[tuple[str, str], Pool] = {}
         self.by_id: dict[PoolId, Pool] = {}
+        #: pools that nobody can find any more, until their last connection is flushed
+        self.retired: dict[PoolId, Pool] = {}
 
     # -- names
 
@@ -146,13 +148,17 @@ class Pools:
             database.idle_since_us = self.worker.engine.now_us()
 
     def drop(self, pool: Pool) -> bool:
-        """Forget a pool without connections; False while the engine still has some."""
+        """Forget a pool without connections; False while the engine still flushes some, then `expire` tries again."""
+        key = (pool.database.name, pool.user.name)
+        if self.by_key.get(key) is pool:
+            del self.by_key[key]
         try:
             self.worker.engine.drop_pool(pool.id)
         except RuntimeError:
+            self.retired[pool.id] = pool
             return False
         self.by_id.pop(pool.id, None)
-        self.by_key.pop((pool.database.name, pool.user.name), None)
+        self.retired.pop(pool.id, None)
         self.worker.servers.forget_pool(pool)
         self.worker.stats.forget_pool(pool)
         return True
@@ -161,6 +167,8 @@ class Pools:
         """Drop pools and auto-databases that were unused for too long."""
         settings = self.worker.config.settings
         now_s = now_us / 1e6
+        for pool in list(self.retired.values()):
+            self.drop(pool)
         for pool in list(self.by_id.values()):
             if pool.clients or pool.servers or pool.login_queue:
                 continue
@@ -184,11 +192,12 @@ class Pools:
 
     def drop_database(self, database: Database) -> None:
         """Forget a database without connections."""
-        if all([self.drop(pool) for pool in self.of_database(database)]):
-            self.databases.pop(database.name, None)
-            self.worker.log.warning(
-                f"dropping database '{database.name}' as it does not exist anymore or inactive auto-database"
-            )
+        for pool in self.of_database(database):
+            self.drop(pool)
+        self.databases.pop(database.name, None)
+        self.worker.log.warning(
+            f"dropping database '{database.name}' as it does not exist anymore or inactive auto-database"
+        )
 
     # -- facts
 

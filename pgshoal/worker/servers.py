@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import Counter
 from typing import TYPE_CHECKING
@@ -11,6 +12,7 @@ from pgshoal.engine.contract import ConnId, SocketOptions
 from pgshoal.errors import Refused, refuse
 from pgshoal.policy import lifetimes
 from pgshoal.wire import build
+from pgshoal.worker import clients
 from pgshoal.worker.log import place, socket_prefix
 from pgshoal.worker.records import Pool, Server, ServerState, Welcome
 from pgshoal.worker.resolver import Hosts, endpoint
@@ -126,20 +128,20 @@ class Servers:
         server.state = ServerState.POOLED
         if pool.welcome is None:
             pool.welcome = Welcome(parameters)
-            self.worker.welcome_ready(pool)
+            clients.welcome_waiting(self.worker, pool)
         self.worker.engine.enroll(server.conn, pool.id, parameters)
         self.worker.growth.want(pool)
 
     # -- failing
 
     def failed(self, pool: Pool, reason: str, refused: Refused | None = None) -> None:
-        """An attempt did not succeed. `refused`: a login refusal, for the clients if no server is left to serve them."""
+        """An attempt did not succeed. `refused`: a login refusal, for the clients if no server is left for them."""
         pool.last_connect_failed_us = max(1, self.worker.engine.now_us())
         pool.last_error = str(refused) if refused is not None else reason
         if refused is not None:
             pool.last_login_failed = True
             if refused.sqlstate != NOT_READY and not self.worker.pools.connected(pool):
-                self.worker.refuse_waiting(pool, refused)
+                clients.refuse_waiting(self.worker, pool, refused)
         self.worker.growth.want(pool)
 
     def login_failed(self, server: Server, reason: str, refused: Refused | None = None) -> None:
@@ -150,7 +152,11 @@ class Servers:
     def refuse_starved(self, pool: Pool) -> None:
         """A pool whose last login was refused and that has no server tells its clients so, and is tried again."""
         if pool.last_login_failed and not self.worker.pools.connected(pool):
-            self.worker.refuse_waiting(pool, refuse("server_login_failing", reason=pool.last_error), queue=False)
+            refused = refuse("server_login_failing", reason=pool.last_error)
+            for conn in self.worker.engine.waiting_clients(pool.id):
+                client = self.worker.front.clients.get(conn)
+                if client is not None:
+                    clients.close(self.worker, client, refused)
 
     # -- closing
 
@@ -163,10 +169,8 @@ class Servers:
     def close(self, server: Server, reason: str) -> None:
         """Close a server in any state; a linked client is told the reason by the engine's FAULT."""
         polite = build.TERMINATE if server.state not in (ServerState.LOGIN, ServerState.CANCEL) else b""
-        try:
+        with contextlib.suppress(KeyError):  # it died in this same wake; its CLOSED is still in the list
             self.worker.engine.close(server.conn, polite, reason)
-        except KeyError:  # it died in this same wake; its CLOSED is still in the list
-            pass
         self._forget(server, reason)
 
     def gone(self, server: Server, reason: str) -> None:

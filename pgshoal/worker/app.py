@@ -1,0 +1,245 @@
+"""One worker: its engine, its registries, and the table that hands each engine event to whoever it is for."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import traceback
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from pgshoal.auth.keys import KeyCache
+from pgshoal.engine.contract import ConnId, EngineLimits, Event
+from pgshoal.worker import client_login, clients
+from pgshoal.worker.front import Front
+from pgshoal.worker.growth import Growth
+from pgshoal.worker.handler import Handler
+from pgshoal.worker.janitor import PERIOD_S, Janitor
+from pgshoal.worker.listeners import Listeners
+from pgshoal.worker.offload import Offload
+from pgshoal.worker.pause import Pause
+from pgshoal.worker.pools import Pools, microseconds
+from pgshoal.worker.records import Pool
+from pgshoal.worker.resolver import Resolver
+from pgshoal.worker.servers import Servers
+from pgshoal.worker.stats import Stats
+from pgshoal.worker.tlsfiles import TlsFiles
+
+if TYPE_CHECKING:
+    from pgshoal.config.model import Config
+    from pgshoal.engine.contract import Engine
+    from pgshoal.worker.handler import Console
+    from pgshoal.worker.log import Log
+
+T = TypeVar("T")
+
+#: Rounds of events one wake may cause by itself; more wait for the next wake, so that a loop cannot hang here.
+ROUNDS_MAX: Final = 16
+
+
+def engine_limits(config: Config) -> EngineLimits:
+    """Process-wide settings the relay needs."""
+    settings = config.settings
+    return EngineLimits(
+        settings.max_packet_size,
+        settings.disable_pqexec,
+        settings.track_extra_parameters,
+        microseconds(settings.query_timeout),
+    )
+
+
+class Worker:
+    """Everything one worker process holds. All of it runs on one thread, the loop's."""
+
+    def __init__(
+        self, config: Config, engine: Engine, log: Log, loop: asyncio.AbstractEventLoop, overrides: dict[str, str]
+    ) -> None:
+        """`overrides`: settings of the command line, which a reload must not lose."""
+        self.config = config
+        self.overrides = overrides
+        self.engine = engine
+        self.log = log
+        self.loop = loop
+        self.handlers: dict[ConnId, Handler] = {}
+        self.console: Console | None = None
+        self.shutdown = ""
+        self.exit_code: int | None = None
+        self.key_cache = KeyCache()
+        self.threads = Offload(loop.call_soon_threadsafe)
+        self.pause = Pause(self)
+        self.stats = Stats(self)
+        self.growth = Growth(self)
+        self.pools = Pools(self)
+        self.resolver = Resolver(loop, log, engine.now_us)
+        self.servers = Servers(self)
+        self.front = Front(config)
+        self.tls = TlsFiles(engine)
+        self.listeners = Listeners(self)
+        self.janitor = Janitor(self)
+        #: called once when the worker is to end
+        self.on_stop: Callable[[], None] = lambda: None
+        self._number = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._table = self._make_table()
+        self.configure()
+
+    def configure(self) -> None:
+        """Hand settings to those who keep a copy."""
+        settings = self.config.settings
+        self.engine.set_limits(engine_limits(self.config))
+        self.resolver.max_ttl_s = settings.dns_max_ttl
+        self.resolver.nxdomain_ttl_s = settings.dns_nxdomain_ttl
+        self.servers.read_settings()
+
+    # -- what others ask
+
+    def next_number(self) -> int:
+        """The next id, one counter for clients and servers."""
+        self._number += 1
+        return self._number
+
+    def grow(self, pool: Pool) -> None:
+        """Somebody needs a server of this pool."""
+        self.growth.want(pool)
+
+    def offload(self, work: Callable[[], T], done: Callable[[T], None]) -> None:
+        """Heavy work in a thread; `done` is called on the loop."""
+
+        def finish(result: T) -> None:
+            done(result)
+            self.settle()
+
+        self.threads.run(work, finish)
+
+    def notify(self, state: str) -> None:
+        """Tell systemd, if it started us."""
+        address = os.environ.get("NOTIFY_SOCKET", "")
+        if not address:
+            return
+        where = "\0" + address[1:] if address.startswith("@") else address
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sock:
+            try:
+                sock.sendto(state.encode(), where)
+            except OSError as error:
+                self.log.debug(f"sd_notify: {error}")
+
+    # -- life
+
+    def start(self) -> None:
+        """Make the records and begin the maintenance; listeners are opened by the caller."""
+        self.pools.load()
+        self._tick()
+
+    def stop(self, code: int) -> None:
+        """End the worker."""
+        if self.exit_code is None:
+            self.exit_code = code
+            self.on_stop()
+
+    def close(self) -> None:
+        """Give everything back."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self.listeners.close()
+        self.resolver.close()
+        self.threads.close()
+        self.engine.shutdown()
+        self.log.flush()
+
+    def _tick(self) -> None:
+        self._timer = self.loop.call_later(PERIOD_S, self._tick)
+        try:
+            self.janitor.tick()
+        except Exception:
+            self.log.error(f"internal error in maintenance: {traceback.format_exc()}")
+        self.settle()
+
+    # -- events
+
+    def _make_table(self) -> tuple[Callable[..., None], ...]:
+        table: dict[int, Callable[..., None]] = {
+            Event.ACCEPTED: self._accepted,
+            Event.ACCEPT_FAILED: self.listeners.accept_failed,
+            Event.PACKET: lambda conn, payload: self._to(conn).packet(payload),
+            Event.DIRECT_TLS: lambda conn: self._to(conn).direct_tls(),
+            Event.MESSAGE: lambda conn, kind, payload: self._to(conn).message(kind, payload),
+            Event.OVERSIZE: lambda conn, header: self._to(conn).oversize(header),
+            Event.CONNECTED: lambda conn: self._to(conn).connected(),
+            Event.SECURED: lambda conn, *facts: self._to(conn).secured(*facts),
+            Event.CLOSED: self._closed,
+            Event.FAULT: self._fault,
+            Event.STARVED: self.growth.starved,
+            Event.RETURNED: self.servers.returned,
+        }
+        return tuple(table.get(number, self._unknown) for number in range(max(Event) + 1))
+
+    def _to(self, conn: ConnId) -> Handler:
+        return self.handlers.get(conn) or _NOBODY
+
+    def _accepted(self, conn: ConnId, listener: int) -> None:
+        client_login.accept(self, conn)
+
+    def _closed(self, conn: ConnId, reason: str) -> None:
+        handler = self.handlers.pop(conn, None)
+        if handler is not None:
+            handler.closed(reason)
+            return
+        server = self.servers.by_conn.get(conn)
+        if server is not None:
+            self.servers.gone(server, reason)
+        else:
+            clients.closed(self, conn, reason)
+
+    def _fault(self, conn: ConnId, key: str, detail: str) -> None:
+        handler = self.handlers.get(conn)
+        if handler is not None:
+            handler.fault(key, detail)
+        else:
+            clients.fault(self, conn, key, detail)
+
+    def _unknown(self, *facts: object) -> None:
+        self.log.error(f"internal error: unknown engine event {facts!r}")
+
+    def drain(self) -> None:
+        """Handle what the engine has to tell. One bad connection never stops the others."""
+        table = self._table
+        for _ in range(ROUNDS_MAX):
+            batch = self.engine.events()
+            for event in batch:
+                try:
+                    table[event[0]](*event[1:])
+                except Exception:
+                    self._broken(event)
+            self.growth.run()
+            if not self.engine.pending():
+                break
+        self.log.flush()
+
+    #: After Python has acted on its own (a timer, a thread, a signal): the same end as after a wake.
+    settle = drain
+
+    def _broken(self, event: tuple[Any, ...]) -> None:
+        """A handler failed: expected if its connection died in this very wake, else a bug that costs one connection."""
+        conn = event[1]
+        try:
+            self.engine.facts(conn)
+        except KeyError:
+            return
+        self.log.error(f"internal error, closing connection {conn:#x}: {traceback.format_exc()}")
+        handler = self.handlers.pop(conn, None)
+        server, client = self.servers.by_conn.get(conn), self.front.clients.get(conn)
+        if server is not None:
+            self.servers.close(server, "internal error")
+            return
+        self.engine.close(conn)
+        try:
+            if handler is not None:
+                handler.closed("internal error")
+            elif client is not None:
+                clients.closed(self, conn, "internal error")
+        except Exception:
+            self.log.error(f"internal error while closing: {traceback.format_exc()}")
+
+
+_NOBODY: Final = Handler()
