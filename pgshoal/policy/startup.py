@@ -81,9 +81,7 @@ def read_wish(startup: Startup, rules: StartupRules) -> LoginWish | Unwelcome:
             refused = _read_options(value, rules, found, replication)
             if refused is not None:
                 return refused
-        elif name == "replication":
-            continue
-        elif name in rules.ignored:
+        elif name == "replication" or name in rules.ignored:
             continue
         elif (known := rules.tracked.get(name.lower())) is not None:
             found[known] = value
@@ -134,7 +132,7 @@ def _replication(value: str | None) -> str:
 def merge_parameters(
     defaults: Iterable[tuple[str, str]], wished: Iterable[tuple[str, str]]
 ) -> tuple[tuple[str, str], ...]:
-    """A client's full set of tracked values: its own where it named one, else the pool's, in the order of `defaults`."""
+    """A client's full set of tracked values: its own where it named one, else the pool's."""
     own = dict(wished)
     merged = [(name, own.pop(name, value)) for name, value in defaults]
     merged += own.items()

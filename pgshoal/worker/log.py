@@ -1,4 +1,4 @@
-"""PgBouncer's log: its line format, levels and socket prefixes, to stderr, a file or syslog, one write per loop turn."""
+"""PgBouncer's log: its line format, levels and socket prefixes; to stderr, a file or syslog, once per loop turn."""
 
 from __future__ import annotations
 

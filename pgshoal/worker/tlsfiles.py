@@ -6,13 +6,11 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from pgshoal.config.model import Config, Settings
-from pgshoal.engine.contract import TlsContext, TlsSettings
+from pgshoal.config.model import Settings
+from pgshoal.engine.contract import Engine, TlsContext, TlsSettings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from pgshoal.worker.handler import WorkerFace
 
 _VERIFY: Final = ("verify-ca", "verify-full")
 _STRICT: Final = ("require", *_VERIFY)
@@ -22,8 +20,8 @@ _Stamp = tuple[tuple[int, int, int], ...]
 class TlsFiles:
     """The contexts new connections use. Connections that exist keep what they have."""
 
-    def __init__(self, worker: WorkerFace) -> None:
-        self._worker = worker
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
         #: for accepted connections; None = TLS is not offered
         self.client: TlsContext | None = None
         #: a TCP client without TLS is refused
@@ -32,9 +30,8 @@ class TlsFiles:
         self._server: TlsContext | None = None
         self._stamp: _Stamp = ()
 
-    def reload(self, config: Config) -> None:
+    def apply(self, settings: Settings) -> None:
         """Read all files and take the settings; ValueError with a readable text leaves everything as it was."""
-        settings = config.settings
         client = self._client_context(settings)
         stamp = _stamp(settings)
         server = self._server_context(settings) if settings.server_tls_sslmode != "disable" else None
@@ -59,10 +56,10 @@ class TlsFiles:
             )
         if mode in _VERIFY and not settings.client_tls_ca_file:
             raise ValueError("client_tls_sslmode requires client_tls_ca_file")
-        return self._worker.engine.server_context(client_settings(settings))
+        return self._engine.server_context(client_settings(settings))
 
     def _server_context(self, settings: Settings) -> TlsContext:
-        return self._worker.engine.client_context(server_settings(settings))
+        return self._engine.client_context(server_settings(settings))
 
 
 def client_settings(settings: Settings) -> TlsSettings:
