@@ -1,0 +1,598 @@
+//! The io_uring driver: multishot accepts and receives, provided buffers, one system call per turn.
+
+use std::io;
+use std::mem;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::time::Duration;
+
+use io_uring::types::{Fd, SubmitArgs, Timespec};
+use io_uring::{cqueue, opcode, squeue, IoUring};
+use rustc_hash::FxHashMap;
+
+use crate::core::{ConnId, Core};
+use crate::driver::bufring::{self, BufRing};
+use crate::driver::flow;
+use crate::driver::sockets::{self, AcceptError};
+use crate::driver::table::{Sock, Table, CANCELLING, CONNECTING, RECEIVING, SENDING};
+use crate::driver::{Address, Driver, SocketOptions, Woke, READ, WRITE};
+use crate::tls::{TlsContext, TlsStream};
+
+const SUBMISSIONS: u32 = 1024;
+const COMPLETIONS: u32 = 8192;
+/// Completions handled before what they caused is submitted.
+const BATCH: usize = 256;
+
+const KIND_RECEIVE: u64 = 1 << 56;
+const KIND_SEND: u64 = 2 << 56;
+const KIND_CONNECT: u64 = 3 << 56;
+const KIND_ACCEPT: u64 = 4 << 56;
+const KIND_WATCH: u64 = 5 << 56;
+const KIND_IGNORE: u64 = 6 << 56;
+const KIND_MASK: u64 = 0xff << 56;
+
+struct Listener {
+    listener: u64,
+    serial: u64,
+    fd: OwnedFd,
+    paused: bool,
+    /// An accept is with the kernel.
+    accepting: bool,
+}
+
+struct Watch {
+    mask: i32,
+    /// Distinguishes the polls of a descriptor number that is used again.
+    serial: u32,
+    /// A poll is with the kernel.
+    armed: bool,
+}
+
+/// One ring and all it serves. Fields are dropped in order: the ring goes before the memory it was given.
+pub struct Uring {
+    ring: IoUring,
+    buffers: BufRing,
+    table: Table,
+    /// Sockets the core has forgotten, kept until the kernel has given back their operations.
+    dying: FxHashMap<ConnId, Sock>,
+    listeners: Vec<Listener>,
+    watched: FxHashMap<RawFd, Watch>,
+    /// Watched descriptors to poll again, because they were reported (level-triggered).
+    repoll: Vec<RawFd>,
+    /// Connections to look at although the core has not touched them.
+    again: Vec<ConnId>,
+    touched: Vec<ConnId>,
+    batch: Vec<(u64, i32, u32)>,
+    plain: Vec<u8>,
+    next_serial: u32,
+    stopped: bool,
+}
+
+/// A ring with deferred task work, or the next best the kernel has.
+fn build_ring() -> io::Result<IoUring> {
+    let deferred = IoUring::builder()
+        .dontfork()
+        .setup_single_issuer()
+        .setup_defer_taskrun()
+        .setup_taskrun_flag()
+        .setup_submit_all()
+        .setup_cqsize(COMPLETIONS)
+        .build(SUBMISSIONS);
+    match deferred {
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => IoUring::builder()
+            .dontfork()
+            .setup_single_issuer()
+            .setup_coop_taskrun()
+            .setup_taskrun_flag()
+            .setup_submit_all()
+            .setup_cqsize(COMPLETIONS)
+            .build(SUBMISSIONS),
+        other => other,
+    }
+}
+
+impl Uring {
+    /// The error text names what stands in the way: kernel, seccomp, memlock.
+    pub fn new() -> Result<Uring, String> {
+        let ring = build_ring().map_err(|error| explain(&error))?;
+        if !ring.params().is_feature_nodrop() || !ring.params().is_feature_ext_arg() {
+            return Err("kernel: io_uring is too old".into());
+        }
+        let buffers = BufRing::new(&ring).map_err(|error| explain(&error))?;
+        // Saves a reference to the ring's file in every call; no loss where the kernel cannot.
+        let _ = ring.submitter().register_ring_fd();
+        Ok(Uring {
+            ring,
+            buffers,
+            table: Table::default(),
+            dying: FxHashMap::default(),
+            listeners: Vec::new(),
+            watched: FxHashMap::default(),
+            repoll: Vec::new(),
+            again: Vec::new(),
+            touched: Vec::new(),
+            batch: Vec::with_capacity(BATCH),
+            plain: Vec::new(),
+            next_serial: 0,
+            stopped: false,
+        })
+    }
+
+    /// Brings one connection to what the core wants of it.
+    fn settle(&mut self, core: &mut Core, id: ConnId) {
+        let Some(sock) = self.table.get_mut(id) else { return };
+        if core.must_reset(id) {
+            sockets::reset_on_close(sock.fd.as_fd());
+            return self.let_go(core, id);
+        }
+        if sock.has(CONNECTING) {
+            if core.is_closing(id) {
+                self.let_go(core, id);
+            }
+            return;
+        }
+        if !sock.has(SENDING) && flow::fill(core, sock) {
+            send_rest(&mut self.ring, sock);
+            flow::report(core, sock);
+        }
+        if core.is_closing(id) && !sock.has(SENDING) {
+            return self.let_go(core, id);
+        }
+        if !sock.has(RECEIVING) && flow::wants_read(core, sock) {
+            let entry = opcode::RecvMulti::new(Fd(sock.raw()), bufring::GROUP).build();
+            submit(&mut self.ring, entry.user_data(KIND_RECEIVE | id));
+            sock.flags |= RECEIVING;
+            sock.operations += 1;
+        }
+    }
+
+    fn end(&mut self, core: &mut Core, id: ConnId, reason: &str) {
+        if let Some(sock) = self.table.get_mut(id) {
+            farewell(sock);
+        }
+        self.drop_sock(id);
+        core.ended(id, reason);
+    }
+
+    fn let_go(&mut self, core: &mut Core, id: ConnId) {
+        self.drop_sock(id);
+        core.gone(id);
+    }
+
+    /// Closes a socket, or waits for the operations that still name it.
+    fn drop_sock(&mut self, id: ConnId) {
+        let Some(sock) = self.table.remove(id) else { return };
+        if sock.operations == 0 {
+            return;
+        }
+        if sock.has(RECEIVING) && !sock.has(CANCELLING) {
+            cancel(&mut self.ring, KIND_RECEIVE | id);
+        }
+        if sock.has(CONNECTING) {
+            cancel(&mut self.ring, KIND_CONNECT | id);
+        }
+        if sock.has(SENDING) {
+            sockets::shut(sock.fd.as_fd());
+        }
+        self.dying.insert(id, sock);
+    }
+
+    /// A completion for a socket the core has forgotten.
+    fn bury(&mut self, id: ConnId, finished: bool) {
+        if let Some(sock) = self.dying.get_mut(&id) {
+            sock.operations -= u8::from(finished);
+            if sock.operations == 0 {
+                self.dying.remove(&id);
+            }
+        }
+    }
+
+    fn on_receive(&mut self, core: &mut Core, id: ConnId, result: i32, flags: u32) {
+        let buffer = cqueue::buffer_select(flags);
+        let more = cqueue::more(flags);
+        if let Some(sock) = self.table.get_mut(id) {
+            if !more {
+                sock.flags &= !(RECEIVING | CANCELLING);
+                sock.operations -= 1;
+                self.again.push(id);
+            }
+            match (result, buffer) {
+                (1.., Some(number)) => {
+                    // Reading stops lazily: a paused connection that gets nothing costs nothing.
+                    if more && !sock.has(CANCELLING) && !flow::wants_read(core, sock) {
+                        sock.flags |= CANCELLING;
+                        cancel(&mut self.ring, KIND_RECEIVE | id);
+                    }
+                    let data = self.buffers.bytes(number, result as usize);
+                    let over = flow::deliver(core, sock, data, &mut self.plain);
+                    let secured = sock.tls.is_some();
+                    if let Some(reason) = over {
+                        self.end(core, id, &reason);
+                    } else if secured {
+                        // Handshakes and alerts answer without the core's knowledge.
+                        self.again.push(id);
+                    }
+                }
+                (0.., _) => self.end(core, id, ""),
+                _ if matches!(-result, libc::ENOBUFS | libc::ECANCELED | libc::EINTR | libc::EAGAIN) => {}
+                _ => self.end(core, id, &sockets::error_text(-result)),
+            }
+        } else {
+            self.bury(id, !more);
+        }
+        if let Some(number) = buffer {
+            self.buffers.give_back(number);
+        }
+    }
+
+    fn on_send(&mut self, core: &mut Core, id: ConnId, result: i32) {
+        let Some(sock) = self.table.get_mut(id) else { return self.bury(id, true) };
+        sock.operations -= 1;
+        sock.flags &= !SENDING;
+        if result < 0 && !matches!(-result, libc::EINTR | libc::EAGAIN) {
+            return self.end(core, id, &sockets::error_text(-result));
+        }
+        sock.done += result.max(0) as usize;
+        if sock.done < sock.out.len() {
+            send_rest(&mut self.ring, sock);
+            flow::report(core, sock);
+            return;
+        }
+        flow::all_sent(core, sock);
+        flow::report(core, sock);
+        if sock.tls.is_some() || !core.output(id).is_empty() || core.is_closing(id) {
+            self.again.push(id);
+        }
+    }
+
+    fn on_connect(&mut self, core: &mut Core, id: ConnId) {
+        let Some(sock) = self.table.get_mut(id) else { return self.bury(id, true) };
+        sock.operations -= 1;
+        sock.flags &= !CONNECTING;
+        if let Some(error) = sockets::connect_error(sock.fd.as_fd()) {
+            let reason = format!("connect failed: {}", sockets::io_text(&error));
+            return self.end(core, id, &reason);
+        }
+        core.connected(id);
+        self.again.push(id);
+    }
+
+    fn on_accept(&mut self, core: &mut Core, serial: u64, result: i32, flags: u32) {
+        let found = self.listeners.iter_mut().find(|found| found.serial == serial);
+        if result >= 0 {
+            // SAFETY: the kernel has just made this descriptor for us.
+            let fd = unsafe { OwnedFd::from_raw_fd(result) };
+            if let Some(found) = &found {
+                let id = core.accepted(found.listener);
+                self.table.insert(id, fd, 0);
+                self.again.push(id);
+            }
+        }
+        let Some(found) = found else { return };
+        found.accepting &= cqueue::more(flags);
+        if result < 0 && result != -libc::ECANCELED && matches!(sockets::judge_accept(-result), AcceptError::Fatal) {
+            found.paused = true;
+            core.listener_failed(found.listener, sockets::error_text(-result));
+        }
+        accept(&mut self.ring, found);
+    }
+
+    fn on_watch(&mut self, tag: u64, result: i32, ready: &mut Vec<(RawFd, i32)>) {
+        let fd = (tag & 0x00ff_ffff) as RawFd;
+        let Some(watch) = self.watched.get_mut(&fd) else { return };
+        if u64::from(watch.serial) != (tag & !KIND_MASK) >> 24 {
+            return;
+        }
+        watch.armed = false;
+        if result < 0 && result != -libc::ECANCELED {
+            // Asyncio learns the error from its own call.
+            ready.push((fd, watch.mask));
+            return;
+        }
+        self.repoll.push(fd);
+        let mut seen = 0;
+        if result >= 0 && result as u32 & !(libc::POLLOUT as u32) != 0 {
+            seen |= READ;
+        }
+        if result >= 0 && result as u32 & !(libc::POLLIN as u32) != 0 {
+            seen |= WRITE;
+        }
+        if seen & watch.mask != 0 {
+            ready.push((fd, seen & watch.mask));
+        }
+    }
+
+    fn poll_again(&mut self) {
+        while let Some(fd) = self.repoll.pop() {
+            let Some(watch) = self.watched.get_mut(&fd) else { continue };
+            if watch.armed {
+                continue;
+            }
+            watch.armed = true;
+            let mut events = 0;
+            if watch.mask & READ != 0 {
+                events |= libc::POLLIN;
+            }
+            if watch.mask & WRITE != 0 {
+                events |= libc::POLLOUT;
+            }
+            let entry = opcode::PollAdd::new(Fd(fd), events as u32).build();
+            submit(&mut self.ring, entry.user_data(watch_tag(fd, watch.serial)));
+        }
+    }
+
+    fn take_batch(&mut self) {
+        self.batch.clear();
+        for entry in self.ring.completion().take(BATCH) {
+            self.batch.push((entry.user_data(), entry.result(), entry.flags()));
+        }
+    }
+}
+
+impl Driver for Uring {
+    fn name(&self) -> &'static str {
+        "uring"
+    }
+
+    fn flush(&mut self, core: &mut Core) {
+        self.poll_again();
+        let mut touched = mem::take(&mut self.touched);
+        core.take_touched(&mut touched);
+        touched.append(&mut self.again);
+        while !touched.is_empty() {
+            for id in touched.drain(..) {
+                self.settle(core, id);
+            }
+            core.take_touched(&mut touched);
+            touched.append(&mut self.again);
+        }
+        self.touched = touched;
+    }
+
+    fn push(&mut self) {
+        if !self.ring.submission().is_empty() {
+            // Whatever is wrong shows at the next wait.
+            let _ = self.ring.submit();
+        }
+    }
+
+    fn has_ready(&mut self) -> bool {
+        !self.ring.completion().is_empty()
+    }
+
+    fn wait(&mut self, timeout: Option<Duration>) -> io::Result<Woke> {
+        let now = self.has_ready() || timeout.is_some_and(|time| time.is_zero());
+        let result = match timeout {
+            _ if now => {
+                let submission = self.ring.submission();
+                if submission.is_empty() && !submission.taskrun() && !submission.cq_overflow() {
+                    return Ok(Woke::Normally);
+                }
+                drop(submission);
+                self.ring.submit()
+            }
+            None => self.ring.submit_and_wait(1),
+            Some(time) => {
+                let limit = Timespec::from(time);
+                self.ring.submitter().submit_with_args(1, &SubmitArgs::new().timespec(&limit))
+            }
+        };
+        match result {
+            Ok(_) => Ok(Woke::Normally),
+            Err(error) => match error.raw_os_error() {
+                Some(libc::ETIME | libc::EAGAIN | libc::EBUSY) => Ok(Woke::Normally),
+                Some(libc::EINTR) => Ok(Woke::Interrupted),
+                _ => Err(error),
+            },
+        }
+    }
+
+    fn collect(&mut self, core: &mut Core, ready: &mut Vec<(RawFd, i32)>) {
+        self.take_batch();
+        let batch = mem::take(&mut self.batch);
+        for &(tag, result, flags) in &batch {
+            let number = tag & !KIND_MASK;
+            match tag & KIND_MASK {
+                KIND_RECEIVE => self.on_receive(core, number, result, flags),
+                KIND_SEND => self.on_send(core, number, result),
+                KIND_CONNECT => self.on_connect(core, number),
+                KIND_ACCEPT => self.on_accept(core, number, result, flags),
+                KIND_WATCH => self.on_watch(tag, result, ready),
+                _ => {}
+            }
+        }
+        self.buffers.publish();
+        self.batch = batch;
+    }
+
+    fn watch(&mut self, fd: RawFd, mask: i32) -> io::Result<()> {
+        sockets::with_fd(fd, |_| ())?;
+        self.unwatch(fd);
+        self.next_serial = self.next_serial.wrapping_add(1);
+        let serial = self.next_serial;
+        self.watched.insert(fd, Watch { mask, serial, armed: false });
+        self.repoll.push(fd);
+        Ok(())
+    }
+
+    fn unwatch(&mut self, fd: RawFd) {
+        if let Some(watch) = self.watched.remove(&fd) {
+            if watch.armed {
+                let entry = opcode::PollRemove::new(watch_tag(fd, watch.serial)).build();
+                submit(&mut self.ring, entry.user_data(KIND_IGNORE));
+                // At once: a poll keeps the file open after the owner has closed it.
+                self.push();
+            }
+        }
+    }
+
+    fn listen(&mut self, fd: BorrowedFd<'_>, listener: u64, options: &SocketOptions) -> io::Result<()> {
+        sockets::set_options(fd, options)?;
+        let fd = fd.try_clone_to_owned()?;
+        self.next_serial = self.next_serial.wrapping_add(1);
+        let serial = u64::from(self.next_serial);
+        let mut made = Listener { listener, serial, fd, paused: false, accepting: false };
+        accept(&mut self.ring, &mut made);
+        self.listeners.push(made);
+        Ok(())
+    }
+
+    fn pause_listener(&mut self, listener: u64, paused: bool) -> bool {
+        let Some(found) = self.listeners.iter_mut().find(|found| found.listener == listener) else { return false };
+        if found.paused != paused {
+            found.paused = paused;
+            if paused && found.accepting {
+                cancel(&mut self.ring, KIND_ACCEPT | found.serial);
+                self.push();
+            } else if !paused {
+                accept(&mut self.ring, found);
+            }
+        }
+        true
+    }
+
+    fn unlisten(&mut self, listener: u64) -> bool {
+        let known = self.pause_listener(listener, true);
+        self.listeners.retain(|found| found.listener != listener);
+        known
+    }
+
+    fn connect(&mut self, core: &mut Core, address: &Address, options: &SocketOptions) -> ConnId {
+        let id = core.dialing();
+        match sockets::begin_connect(address, options) {
+            Ok((fd, true)) => {
+                self.table.insert(id, fd, 0);
+                core.connected(id);
+                self.again.push(id);
+            }
+            Ok((fd, false)) => {
+                let sock = self.table.insert(id, fd, CONNECTING);
+                sock.operations += 1;
+                let entry = opcode::PollAdd::new(Fd(sock.raw()), libc::POLLOUT as u32).build();
+                submit(&mut self.ring, entry.user_data(KIND_CONNECT | id));
+            }
+            Err(error) => core.ended(id, &format!("connect failed: {}", sockets::io_text(&error))),
+        }
+        id
+    }
+
+    fn socket(&self, id: ConnId) -> Option<BorrowedFd<'_>> {
+        self.table.fd(id)
+    }
+
+    fn start_tls(
+        &mut self,
+        core: &mut Core,
+        id: ConnId,
+        context: &TlsContext,
+        name: &str,
+        early: Vec<u8>,
+    ) -> Result<(), String> {
+        let stream = TlsStream::new(context, name, mem::take(core.output(id)))?;
+        let Some(sock) = self.table.get_mut(id) else { return Ok(()) };
+        sock.tls = Some(Box::new(stream));
+        match flow::deliver(core, sock, &early, &mut self.plain) {
+            Some(reason) => self.end(core, id, &reason),
+            None => self.again.push(id),
+        }
+        Ok(())
+    }
+
+    fn shutdown(&mut self) {
+        if mem::replace(&mut self.stopped, true) {
+            return;
+        }
+        for sock in self.table.iter() {
+            sockets::shut(sock.fd.as_fd());
+        }
+        // The ring's own end comes later, in the kernel's time; ports and files must be free now.
+        let everything = io_uring::types::CancelBuilder::any();
+        let _ = self.ring.submit();
+        let _ = self.ring.submitter().register_sync_cancel(None, everything);
+        let _ = self.wait(Some(Duration::ZERO));
+        while self.has_ready() {
+            self.take_batch();
+            for index in 0..self.batch.len() {
+                let (tag, result, _) = self.batch[index];
+                if tag & KIND_MASK == KIND_ACCEPT && result >= 0 {
+                    // SAFETY: a connection accepted too late; nobody else knows its descriptor.
+                    drop(unsafe { OwnedFd::from_raw_fd(result) });
+                }
+            }
+        }
+        self.listeners.clear();
+        self.watched.clear();
+        // The sockets' buffers stay until the ring is dropped; their descriptors go now.
+        let _ = self.ring.submitter().unregister_ring_fd();
+    }
+}
+
+impl Drop for Uring {
+    fn drop(&mut self) {
+        self.shutdown();
+    }
+}
+
+fn watch_tag(fd: RawFd, serial: u32) -> u64 {
+    KIND_WATCH | u64::from(serial) << 24 | (fd as u64 & 0x00ff_ffff)
+}
+
+/// Queues an operation; submits first if the queue is full.
+fn submit(ring: &mut IoUring, entry: squeue::Entry) {
+    loop {
+        // SAFETY: what the operation names outlives it: sockets stay in `table` or `dying`, buffers in their socket,
+        // listeners cancel before they close, watched descriptors hold no memory.
+        if unsafe { ring.submission().push(&entry) }.is_ok() {
+            return;
+        }
+        let _ = ring.submit();
+    }
+}
+
+fn cancel(ring: &mut IoUring, tag: u64) {
+    submit(ring, opcode::AsyncCancel::new(tag).build().user_data(KIND_IGNORE));
+}
+
+fn accept(ring: &mut IoUring, listener: &mut Listener) {
+    if listener.accepting || listener.paused {
+        return;
+    }
+    listener.accepting = true;
+    let entry = opcode::AcceptMulti::new(Fd(listener.fd.as_raw_fd())).flags(libc::SOCK_CLOEXEC).build();
+    submit(ring, entry.user_data(KIND_ACCEPT | listener.serial));
+}
+
+/// Sends what is left of `out`; the buffer is not touched until the completion.
+fn send_rest(ring: &mut IoUring, sock: &mut Sock) {
+    let rest = &sock.out[sock.done..];
+    let length = u32::try_from(rest.len()).unwrap_or(u32::MAX);
+    let entry = opcode::Send::new(Fd(sock.raw()), rest.as_ptr(), length).flags(libc::MSG_NOSIGNAL).build();
+    submit(ring, entry.user_data(KIND_SEND | sock.id));
+    sock.flags |= SENDING;
+    sock.operations += 1;
+}
+
+/// A last try to send TLS alerts; what does not fit is lost.
+fn farewell(sock: &mut Sock) {
+    if sock.has(SENDING) {
+        return;
+    }
+    if let Some(tls) = &mut sock.tls {
+        let mut last = Vec::new();
+        tls.take_pending(&mut last);
+        if !last.is_empty() {
+            let _ = sockets::send(sock.fd.as_fd(), &last);
+        }
+    }
+}
+
+/// Why there is no ring, in words an operator can act on.
+fn explain(error: &io::Error) -> String {
+    let text = sockets::io_text(error);
+    match error.raw_os_error() {
+        Some(libc::ENOSYS) => format!("kernel: no io_uring ({text})"),
+        Some(libc::EINVAL) => format!("kernel: io_uring is too old ({text})"),
+        Some(libc::EPERM | libc::EACCES) => format!("seccomp or kernel.io_uring_disabled forbids io_uring ({text})"),
+        Some(libc::ENOMEM) => format!("memlock: the limit of locked memory is too low ({text})"),
+        _ => format!("io_uring does not work ({text})"),
+    }
+}

@@ -1,0 +1,5 @@
+//! The native engine of pgshoal: sockets, TLS and the relay of PostgreSQL messages.
+
+pub mod core;
+pub mod driver;
+pub mod tls;
