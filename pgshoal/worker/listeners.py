@@ -22,7 +22,7 @@ _DEFER_ACCEPT_S: Final = 45
 _WILDCARDS: Final = ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::"))
 
 
-class CannotListen(Exception):
+class CannotListen(OSError):
     """The pooler cannot start; the text is PgBouncer's."""
 
 
