@@ -66,6 +66,12 @@ def make_rules(extra: Iterable[str], ignored: Iterable[str]) -> StartupRules:
     return StartupRules(known, frozenset(ignored), tuple(order))
 
 
+def remembered_names(extra: Iterable[str]) -> tuple[str, ...]:
+    """The names the engine tracks beyond those a server reports."""
+    names = {name.lower(): name for name in (*UNREPORTED, *extra)}
+    return tuple(names.values())
+
+
 def read_wish(startup: Startup, rules: StartupRules) -> LoginWish | Unwelcome:
     """Judge every parameter. `ignore_startup_parameters` (exact names) wins over tracking; the last value counts."""
     database = user = options = ""

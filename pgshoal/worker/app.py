@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from pgshoal.auth.keys import KeyCache
 from pgshoal.engine.contract import ConnId, EngineLimits, Event
+from pgshoal.policy.startup import remembered_names
 from pgshoal.worker import client_login, clients
 from pgshoal.worker.front import Front
 from pgshoal.worker.growth import Growth
@@ -44,7 +45,7 @@ def engine_limits(config: Config) -> EngineLimits:
     return EngineLimits(
         settings.max_packet_size,
         settings.disable_pqexec,
-        settings.track_extra_parameters,
+        remembered_names(settings.track_extra_parameters),
         microseconds(settings.query_timeout),
     )
 
