@@ -354,7 +354,7 @@ class ClientLogin(Handler):
         self.database = database
 
 
-def accept(worker: WorkerFace, conn: ConnId, listener: int) -> None:
+def accept(worker: WorkerFace, conn: ConnId) -> None:
     """A client has connected."""
     login = ClientLogin(worker, conn)
     worker.handlers[conn] = worker.front.logins[conn] = login
