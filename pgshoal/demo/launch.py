@@ -1,70 +1,47 @@
-"""Runs pgshoal's commands under another account, also when only root can enter the interpreter's folder.
+"""Runs the pooler under another account, also when only root can enter the interpreter's folder.
 
-`python -m pgshoal.demo.launch ACCOUNT ARGUMENT...` imports everything while it is still root, then becomes the account
-and goes on in the same process: an exec would need the interpreter's files again.
+`python -m pgshoal.demo.launch ACCOUNT FILE` imports the pooler while it is still root, then becomes the account and
+goes on in the same process: an exec would need the interpreter's files again. What Python imports later is found
+through descriptors of its folders, opened before.
 """
 
 from __future__ import annotations
 
 import importlib
 import os
-import pkgutil
 import sys
+from pathlib import Path
 
 from pgshoal.demo.account import named
 
-# Imported late by the standard library or by drivers, at moments when we can no longer read them.
-LATE = (
-    "asyncio",
-    "bisect",
-    "concurrent.futures.process",
-    "concurrent.futures.thread",
-    "curses",
-    "encodings.ascii",
-    "encodings.idna",
-    "encodings.latin_1",
-    "grp",
-    "linecache",
-    "multiprocessing",
-    "select",
-    "ssl",
-    "stringprep",
-    "tracemalloc",
-    "unicodedata",
-    "zoneinfo",
-)
-LEFT_OUT = ("pgshoal.bench", "pgshoal.demo", "pgshoal.__main__")
-OPTIONAL = ("pgshoal_engine", "aiodns", "rich.traceback", "rich.markup", "typer.rich_utils")
 
-
-def preload() -> None:
-    """Imports what the pooler may need later; a module of an extra that is not installed is no error."""
-    for name in (*LATE, *OPTIONAL):
-        with_optional(name)
-    package = importlib.import_module("pgshoal")
-    for found in pkgutil.walk_packages(package.__path__, "pgshoal."):
-        if not found.name.startswith(LEFT_OUT):
-            with_optional(found.name)
-
-
-def with_optional(name: str) -> None:
-    """Imports one module; what is missing stays missing, and whoever needs it will say so."""
-    try:
-        importlib.import_module(name)
-    except ImportError:
-        return
+def keep_reachable() -> None:
+    """Adds to every import path a second way that leads through an open descriptor and so past closed folders."""
+    ways: dict[str, str] = {}
+    for entry in dict.fromkeys(sys.path):
+        folder = os.path.realpath(entry or os.getcwd())
+        if os.path.isdir(folder):
+            ways[entry or folder] = f"/proc/self/fd/{os.open(folder, os.O_RDONLY | os.O_DIRECTORY)}"
+    for module in list(sys.modules.values()):
+        places = getattr(module, "__path__", None)
+        if not isinstance(places, list):
+            continue
+        for place in list(places):
+            for entry, way in ways.items():
+                if Path(place).is_relative_to(entry):
+                    places.append(str(way / Path(place).relative_to(entry)))
+    sys.path.extend(ways.values())
 
 
 def main() -> int:
-    """Becomes the account given first, then runs the command line with the rest."""
-    account = named(sys.argv[1])
-    preload()
-    cli = importlib.import_module("pgshoal.cli")
+    """Becomes the account given first and serves the configuration given second."""
+    account, config = named(sys.argv[1]), sys.argv[2]
+    run = importlib.import_module("pgshoal.worker.run")  # by name, as the rest of this package needs no worker
+    keep_reachable()
     os.chdir("/")
     account.become()
-    sys.argv = ["pgshoal", *sys.argv[2:]]
-    result: int | None = cli.main()
-    return result or 0
+    result: int = run.main(config)
+    return result
 
 
 if __name__ == "__main__":

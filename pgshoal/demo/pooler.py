@@ -102,7 +102,7 @@ class Pooler:
         env = {"PYTHONPATH": str(Path(__file__).resolve().parents[2]), "PYTHONUNBUFFERED": "1"}
         argv = self.command()
         if self.account is not None:
-            argv = [sys.executable, "-m", "pgshoal.demo.launch", self.account.name, *argv[3:]]
+            argv = [sys.executable, "-m", "pgshoal.demo.launch", self.account.name, self.config]
         with self.log.open("ab") as log:
             return spawn(argv, None, stdout=log, env=env)
 
