@@ -2,4 +2,5 @@
 
 pub mod core;
 pub mod driver;
+pub mod face;
 pub mod tls;

@@ -1,6 +1,7 @@
 //! Drivers own the sockets: io_uring, epoll, or none at all for tests.
 
 pub mod bufring;
+pub mod clock;
 pub mod epoll;
 pub mod flow;
 pub mod manual;
