@@ -74,9 +74,13 @@ def major_of(postgres: Path) -> int:
 @functools.cache
 def reachable(install: Path, account: Account | None) -> Path:
     """The installation, or a copy of it for the life of this process when the account cannot get at the original."""
-    if can_run(install / "bin" / "postgres", account):
+    if all(can_run(install / "bin" / name, account) for name in NEEDED):
         return install
     parent = Path(tempfile.mkdtemp(prefix="pgshoal-programs-"))
     parent.chmod(0o755)
     atexit.register(shutil.rmtree, parent, ignore_errors=True)
-    return copy_for(install, parent / "pg")
+    package = install.parent
+    for libraries in package.parent.glob(f"{package.name}*.libs"):
+        copy_for(libraries, parent / libraries.name)  # the programs look for them two folders up, beside the package
+    (parent / package.name).mkdir(mode=0o755)
+    return copy_for(install, parent / package.name / install.name)
