@@ -47,7 +47,7 @@ class User:
     client_connections: int = 0
     server_connections: int = 0
     #: kept from a client's SCRAM login with a stored SCRAM secret, to log in to servers without the password
-    scram_keys: Keys | None = None
+    scram_keys: Keys | None = field(default=None, repr=False)
 
 
 @dataclass(slots=True)
@@ -89,7 +89,7 @@ class Client:
     pool: Pool
     user: User  # who logged in (the pool's user may be forced)
     database: Database
-    cancel_key: bytes  # 8 bytes
+    cancel_key: bytes = field(repr=False)  # 8 bytes
     connect_time: float  # wall clock, seconds
     peer_host: str
     peer_port: int
@@ -116,7 +116,7 @@ class Server:
     server_name: str = ""  # the name its certificate was verified for
     local_host: str = ""
     local_port: int = 0
-    cancel_key: bytes = b""  # backend pid and secret as received
+    cancel_key: bytes = field(default=b"", repr=False)  # backend pid and secret as received
     tls: str = ""
     close_needed: bool = False
     cancels: int = 0  # cancel requests attached
