@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import functools
 import os
 import re
@@ -58,6 +59,17 @@ def fetched(cache: Path) -> Path:
             "no PgBouncer 1.26 or newer: set PGBOUNCER to a program (fetching one needs apt-get and dpkg-deb)"
         )
     cache.mkdir(mode=0o755, parents=True, exist_ok=True)
+    with (cache / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # two test processes may want it at once; the second finds it done
+        if version_of(wrapper) < OLDEST:
+            unpack(cache, wrapper)
+    if version_of(wrapper) < OLDEST:
+        raise NoPgBouncer(f"the package of Debian {SUITE} does not run here, or is older than 1.26: {wrapper}")
+    return wrapper
+
+
+def unpack(cache: Path, wrapper: Path) -> None:
+    """Downloads the packages and replaces what the cache holds."""
     with tempfile.TemporaryDirectory(prefix="pgshoal-apt-") as state:
         packages = download(Path(state))
         fresh = Path(tempfile.mkdtemp(prefix="fetch-", dir=cache))
@@ -68,9 +80,6 @@ def fetched(cache: Path) -> Path:
     shutil.rmtree(target, ignore_errors=True)
     fresh.rename(target)
     write_wrapper(target, wrapper)
-    if version_of(wrapper) < OLDEST:
-        raise NoPgBouncer(f"the package of Debian {SUITE} does not run here, or is older than 1.26: {wrapper}")
-    return wrapper
 
 
 def archive() -> str:

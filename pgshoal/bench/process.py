@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 from pathlib import Path
 
@@ -20,6 +21,13 @@ def cpu_ns(pid: int) -> int:
         except (FileNotFoundError, ProcessLookupError):
             continue  # a thread that ended between listing and reading
     return total
+
+
+def cpu_split_us(pid: int) -> tuple[float, float]:
+    """User and system time so far in microseconds, as coarse as the kernel's clock ticks."""
+    fields = (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
+    tick_us = 1e6 / os.sysconf("SC_CLK_TCK")
+    return int(fields[11]) * tick_us, int(fields[12]) * tick_us
 
 
 def status_bytes(pid: int, field: str) -> int:

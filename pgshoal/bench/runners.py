@@ -38,12 +38,21 @@ def run_pgbench(stand: Stand, pooler: Pooler, experiment: Experiment) -> Figures
     """CPU of the pooler per transaction, and the latency pgbench saw."""
     seconds = min(stand.sizes.seconds, experiment.longest_s)
     arguments = (*experiment.arguments, "-T", str(seconds))
-    before = process.cpu_ns(pooler.pid)
+    before, split = process.cpu_ns(pooler.pid), process.cpu_split_us(pooler.pid)
     report = pgbench.measure(stand.cluster.programs["pgbench"], stand.target(pooler, experiment), arguments)
     spent = process.cpu_ns(pooler.pid) - before
     if report.failed or not report.transactions:
         raise RuntimeError(f"pgbench: {report.transactions} transactions, {report.failed} failed")
-    return {"cpu": spent / 1000 / report.transactions, "latency": report.latency_ms, "tps": report.tps}
+    user, system = (
+        (now - then) / report.transactions for now, then in zip(process.cpu_split_us(pooler.pid), split, strict=True)
+    )
+    return {
+        "cpu": spent / 1000 / report.transactions,
+        "cpu user": user,
+        "cpu system": system,
+        "latency": report.latency_ms,
+        "tps": report.tps,
+    }
 
 
 def run_copy(stand: Stand, pooler: Pooler, experiment: Experiment) -> Figures:

@@ -38,6 +38,14 @@ HBA_TLS = (
 )
 
 
+def system_programs(major: int) -> programs.Programs:
+    """The wanted major version, or the newest the system has when it does not have that one."""
+    try:
+        return programs.system(major)
+    except programs.ProgramsMissing:
+        return programs.system()
+
+
 class Postgres(Cluster):
     """A cluster with the test users and databases; `tls` only on servers built with it (15)."""
 
@@ -50,8 +58,11 @@ class Postgres(Cluster):
         tls: Authority | None = None,
     ) -> None:
         account = unprivileged()
-        found = programs.embedded(account) if major >= 18 else programs.system(major)
-        super().__init__(found, settings, hba or (HBA_TLS if tls else HBA))
+        super().__init__(
+            programs.embedded(account) if major >= 18 else system_programs(major),
+            settings,
+            hba or (HBA_TLS if tls else HBA),
+        )
         self.tls = tls
         self._filled = False
 
