@@ -139,13 +139,12 @@ class Worker:
             self.on_stop()
 
     def close(self) -> None:
-        """Give everything back."""
+        """Give everything back but the engine, which the loop still needs to end."""
         if self._timer is not None:
             self._timer.cancel()
         self.listeners.close()
         self.resolver.close()
         self.threads.close()
-        self.engine.shutdown()
         self.log.flush()
 
     def _tick(self) -> None:

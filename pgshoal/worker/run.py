@@ -9,7 +9,7 @@ import os
 import resource
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pgshoal import __version__
 from pgshoal.config.load import load
@@ -19,10 +19,9 @@ from pgshoal.engine.selector import EngineSelector
 from pgshoal.errors import ConfigError
 from pgshoal.worker import account, signals
 from pgshoal.worker.app import Worker
+from pgshoal.worker.listeners import CannotListen
 from pgshoal.worker.log import Log
-
-if TYPE_CHECKING:
-    from pgshoal.engine.contract import Engine
+from pgshoal.worker.welcome import PGBOUNCER_VERSION
 
 #: Descriptors beside clients and servers: log, listeners, engine, resolver.
 SPARE_DESCRIPTORS: Final = 100
@@ -59,46 +58,43 @@ def _serve(config: Config, log: Log, quiet: bool, overrides: dict[str, str]) -> 
         log.error(str(warning))
     raise_descriptor_limit(config, log)
     pidfile = Pidfile(settings.pidfile, log)
-    engine = choose(settings.engine, log.log)
-    loop = asyncio.SelectorEventLoop(EngineSelector(engine))
     try:
-        return _run(config, engine, log, loop, overrides, pidfile)
+        engine = choose(settings.engine, log.log)
+    except (ConfigError, OSError) as error:
+        raise Fatal(str(error)) from error
+    selector = EngineSelector(engine)
+    loop = asyncio.SelectorEventLoop(selector)
+    worker = Worker(config, engine, log, loop, overrides)
+    loop.add_reader(selector.events_fd, worker.drain)
+    try:
+        return _run(worker, pidfile)
     finally:
+        worker.close()
         pidfile.remove()
         loop.close()
+        engine.shutdown()
 
 
-def _run(
-    config: Config,
-    engine: Engine,
-    log: Log,
-    loop: asyncio.AbstractEventLoop,
-    overrides: dict[str, str],
-    pidfile: Pidfile,
-) -> int:
+def _run(worker: Worker, pidfile: Pidfile) -> int:
+    loop, log = worker.loop, worker.log
     asyncio.set_event_loop(loop)
-    worker = Worker(config, engine, log, loop, overrides)
     worker.on_stop = loop.stop
     try:
-        worker.tls.apply(config.settings)
+        worker.tls.apply(worker.config.settings)
         worker.listeners.open()
-    except (ConfigError, OSError, ValueError) as error:
-        worker.close()
+    except (CannotListen, ConfigError, OSError, ValueError) as error:
         raise Fatal(str(error)) from error
     pidfile.write()
     signals.install(worker)
     worker.start()
-    log.log(f"process up: PgBouncer 1.26.1, pgshoal {__version__}, engine: {engine.name}")
+    log.log(f"process up: PgBouncer {PGBOUNCER_VERSION}, pgshoal {__version__}, engine: {worker.engine.name}")
     worker.notify("READY=1")
     log.flush()
     # What was imported and built so far stays; the collector need not look at it again.
     gc.collect()
     gc.freeze()
-    try:
-        if worker.exit_code is None:
-            loop.run_forever()
-    finally:
-        worker.close()
+    if worker.exit_code is None:
+        loop.run_forever()
     return worker.exit_code or 0
 
 

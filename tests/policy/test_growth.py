@@ -9,10 +9,11 @@ import pytest
 
 from pgshoal.policy.growth import Evict, GrowthLimits, Open, PoolFacts, Reclaim, decide, refill
 
+NO_LIMITS = GrowthLimits()
 POOL = PoolFacts(pool=1, database="app", user="alice", size=20, waiting=1)
 
 
-def decided(*pools: PoolFacts, limits: GrowthLimits = GrowthLimits(), now_s: float = 100.0) -> list[object]:
+def decided(*pools: PoolFacts, limits: GrowthLimits = NO_LIMITS, now_s: float = 100.0) -> list[object]:
     """decide() with tallies that follow from the facts."""
     databases: Counter[str] = Counter()
     users: Counter[str] = Counter()

@@ -28,7 +28,7 @@ def verdict(facts: ServerFacts, limits: LifeLimits = LIMITS, connected: int = 1,
     ],
 )
 def test_idle_servers(facts: ServerFacts, expected: str) -> None:
-    """Age, idleness and the dirty mark each close; a long idle server needs a check; `used` ones already wait for it."""
+    """Age, idleness and the dirty mark each close; a long idle server needs a check, once."""
     assert verdict(facts) == expected
 
 
@@ -58,7 +58,7 @@ def test_lifetimes_end_one_by_one() -> None:
 
 
 def test_lifetime_zero_is_used_once() -> None:
-    """With server_lifetime 0 each release closes, whenever the last one was; an idle server that was never used stays."""
+    """With server_lifetime 0 each release closes; an idle server that was never used stays."""
     limits = LifeLimits(lifetime_s=0)
     assert lifetime_over(0, 0, limits)
     assert verdict(ServerFacts(1, 5, 5), limits) == ""
