@@ -9,6 +9,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 ENGINE_SOURCES := $(shell find native -path native/target -prune -o -type f \( -name '*.rs' -o -name '*.toml' -o -name 'Cargo.lock' -o -name '*.pyi' \) -print 2>/dev/null)
 CARGO := cd native && cargo
+# Cargo's test programs link and load the interpreter's library, which may stand outside the system's folders.
+export PYO3_PYTHON := $(CURDIR)/$(BIN)/python
+LIBRARY_PATH_OF_PYTHON = LD_LIBRARY_PATH="$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_config_var("LIBDIR"))')"
 # Tests run on this many processes; PYTEST_ARGS picks some of them.
 PYTEST_JOBS ?= 2
 PYTEST_ARGS ?=
@@ -57,7 +60,8 @@ check-rust:
 	$(CARGO) clippy --quiet --all-targets -- -D warnings
 
 test: check
-	@if command -v cargo-nextest >/dev/null; then $(CARGO) nextest run --no-tests=pass --status-level=fail; else $(CARGO) test --quiet; fi
+	@export $(LIBRARY_PATH_OF_PYTHON); $(CARGO) --version; \
+	if command -v cargo-nextest >/dev/null; then cargo nextest run --no-tests=pass --status-level=fail; else cargo test --quiet; fi
 	$(BIN)/python -m pytest -q -n $(PYTEST_JOBS) --dist=worksteal $(PYTEST_ARGS)
 
 format: setup
