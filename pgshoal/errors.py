@@ -202,8 +202,8 @@ _CONSOLE: dict[str, Refusal] = {
     "admin_access_needed": _console("admin access needed"),
     "set_failed": _console("SET failed"),
     "reload_failed": _console("RELOAD failed, see logs for additional details", "F0000"),
-    "already_paused": _console("already suspended/paused"),
-    "not_paused": _console("pooler is not paused/suspended"),
+    "already_paused": _console("already paused"),
+    "not_paused": _console("pooler is not paused"),
     "console_shutting_down": _console("pooler is shutting down"),
     "database_not_paused": _console("database {db} is not paused"),
     "console_no_such_database": _console("no such database: {db}"),
@@ -215,6 +215,8 @@ _CONSOLE: dict[str, Refusal] = {
     "console_packet_type": _console("unsupported packet type for admin console: {byte}"),
     "console_bad_packet": Refusal("bad packet"),
     "console_incomplete_pkt": Refusal("incomplete pkt", "pkt_buf"),
+    "console_incomplete_query": Refusal("incomplete query"),
+    "console_interrupted": _console("{verb} was interrupted", "57014"),
     "console_no_memory": _console("no mem"),
 }
 
