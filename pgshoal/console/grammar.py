@@ -12,9 +12,7 @@ _VALUE_BYTES = 255
 
 _SPACE = r"[ \t\r\n]*"
 _WORD = r'[0-9A-Za-z_]+|"(?:[^"]|"")*"'
-_COMMAND = re.compile(
-    rf"{_SPACE}([0-9A-Za-z_]+)(?:[ \t\r\n]+({_WORD})|{_SPACE}(\"(?:[^\"]|\"\")*\"))?{_SPACE};?{_SPACE}\Z"
-)
+_COMMAND = re.compile(rf"{_SPACE}([0-9A-Za-z_]+)(?:[ \t\r\n]+({_WORD}))?{_SPACE};?{_SPACE}\Z")
 _SET = re.compile(
     rf"{_SPACE}set[ \t\r\n]+({_WORD})(?:{_SPACE}={_SPACE}|[ \t\r\n]+to[ \t\r\n]+)"
     rf"('(?:[^']|'')*'|[0-9A-Za-z_]+){_SPACE};?{_SPACE}\Z",
@@ -46,7 +44,7 @@ def parse(text: str) -> Command:
     verb = match[1].upper()
     if verb == "SET":
         raise BadCommand("invalid_command")
-    return _fits(Command("SHOW" if verb == "SELECT" else verb, _unquote(match[2] or match[3] or "")))
+    return _fits(Command("SHOW" if verb == "SELECT" else verb, _unquote(match[2] or "")))
 
 
 def _unquote(word: str) -> str:

@@ -27,12 +27,13 @@ class CancelJob(Handler):
     A client that does not wait for that changes nothing: its request is delivered all the same.
     """
 
-    __slots__ = ("client", "conn", "connect_time", "delivery", "gone", "lead", "since_us", "worker")
+    __slots__ = ("client", "conn", "connect_time", "delivery", "gone", "lead", "number", "since_us", "worker")
 
     def __init__(self, worker: WorkerFace, login: ClientLogin, client: Client) -> None:
         self.worker = worker
         self.conn = login.conn
         self.connect_time = login.connect_time
+        self.number = login.number
         self.lead = login.lead()
         self.client = client
         self.since_us = worker.engine.now_us()
