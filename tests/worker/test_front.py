@@ -1,0 +1,34 @@
+"""Cancel keys and remembered startup packets."""
+
+from __future__ import annotations
+
+from pgshoal.config.model import Config
+from pgshoal.policy.startup import LoginWish
+from pgshoal.worker.front import Front
+
+
+def test_keys_differ_and_never_look_negative() -> None:
+    """Eight bytes, the first below 0x80, as the process id of a backend would be."""
+    front = Front(Config("x"))
+    keys = {front.new_key(conn, 0) for conn in range(1, 500)}
+    assert len(keys) == 499
+    assert all(len(key) == 8 and key[0] < 0x80 for key in keys)
+
+
+def test_remembered_packets_are_bounded_in_number_and_size() -> None:
+    """A flood of different or of huge packets costs no memory."""
+    front = Front(Config("x"))
+    wish = LoginWish("db", "user", ())
+    for number in range(5000):
+        front.remember_wish(b"%d" % number, wish, None)
+    front.remember_wish(b"x" * 9000, wish, None)
+    assert len(front.wishes) <= 256
+    assert all(len(packet) <= 512 for packet in front.wishes)
+
+
+def test_new_settings_forget_remembered_packets() -> None:
+    """A packet judged by old rules is judged again."""
+    front = Front(Config("x"))
+    front.remember_wish(b"a", LoginWish("db", "user", ()), None)
+    front.configure(Config("x"))
+    assert front.wishes == {}

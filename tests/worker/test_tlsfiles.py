@@ -1,0 +1,135 @@
+"""TLS settings and files as contexts for new connections."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from pgshoal.config.model import Settings
+from pgshoal.engine.contract import Engine
+from pgshoal.worker.tlsfiles import TlsFiles, client_settings, server_settings
+from tests.worker.stub import StubEngine
+
+
+def files(directory: Path) -> dict[str, str]:
+    """Three files whose content is their name."""
+    found = {}
+    for name in ("ca", "cert", "key"):
+        path = directory / name
+        path.write_text(name)
+        found[name] = str(path)
+    return found
+
+
+def client_side(directory: Path, mode: str, ca: bool = False, **more: Any) -> Settings:
+    """The client-side settings of a mode."""
+    f = files(directory)
+    return Settings(
+        client_tls_sslmode=cast(Any, mode),
+        client_tls_cert_file=f["cert"],
+        client_tls_key_file=f["key"],
+        client_tls_ca_file=f["ca"] if ca else "",
+        **more,
+    )
+
+
+def make() -> TlsFiles:
+    """TLS files on a stub engine, which gives the settings back as the context."""
+    return TlsFiles(cast(Engine, StubEngine()))
+
+
+@pytest.mark.parametrize(
+    ("mode", "offered", "required", "certificate"),
+    [
+        ("disable", False, False, False),
+        ("allow", True, False, False),
+        ("prefer", True, False, False),
+        ("require", True, True, False),
+        ("verify-ca", True, True, True),
+        ("verify-full", True, True, True),
+    ],
+)
+def test_the_six_client_modes(tmp_path: Path, mode: str, offered: bool, required: bool, certificate: bool) -> None:
+    """Whether TLS is offered, whether it must be used, whether the client must show a certificate."""
+    tls = make()
+    settings = client_side(tmp_path, mode, ca=True)
+    tls.apply(settings)
+    assert (tls.client is not None) is offered
+    assert tls.client_required is required
+    assert client_settings(settings).require_certificate is certificate
+
+
+def test_a_ca_file_verifies_what_clients_show_in_every_mode(tmp_path: Path) -> None:
+    """Below verify-ca a certificate is not needed, but one that is shown must be good."""
+    assert client_settings(client_side(tmp_path, "require", ca=True)).request_certificate
+    assert not client_settings(client_side(tmp_path, "require")).request_certificate
+
+
+@pytest.mark.parametrize(
+    ("mode", "chain", "name"),
+    [
+        ("allow", False, False),
+        ("prefer", False, False),
+        ("require", False, False),
+        ("verify-ca", True, False),
+        ("verify-full", True, True),
+    ],
+)
+def test_the_server_modes_that_verify(mode: str, chain: bool, name: bool) -> None:
+    """verify-ca checks the chain, verify-full also the name."""
+    found = server_settings(Settings(server_tls_sslmode=cast(Any, mode)))
+    assert (found.verify_chain, found.verify_name) == (chain, name)
+
+
+def test_protocols_are_spelled_as_the_engine_wants_them() -> None:
+    """tlsv1.0 to tlsv1.3."""
+    settings = Settings(server_tls_protocols=("tlsv1.0", "tlsv1.1", "tlsv1.2", "tlsv1.3"))
+    assert server_settings(settings).versions == ("TLSv1", "TLSv1.1", "TLSv1.2", "TLSv1.3")
+
+
+def test_missing_settings_are_named() -> None:
+    """Key and certificate are needed for any mode, the CA for those that verify."""
+    tls = make()
+    with pytest.raises(ValueError, match="client_tls_key_file and client_tls_cert_file must be set"):
+        tls.apply(Settings(client_tls_sslmode="allow"))
+    settings = Settings(client_tls_sslmode="verify-ca", client_tls_key_file="k", client_tls_cert_file="c")
+    with pytest.raises(ValueError, match="client_tls_sslmode requires client_tls_ca_file"):
+        tls.apply(settings)
+
+
+def test_a_file_that_cannot_be_read_leaves_the_old_material(tmp_path: Path) -> None:
+    """The error names setting and file; connections go on as before."""
+    tls = make()
+    tls.apply(client_side(tmp_path, "require"))
+    old = tls.client
+    broken = client_side(tmp_path, "allow")
+    os.unlink(tmp_path / "key")
+    with pytest.raises(ValueError, match=r"client_tls_key_file: .*key: No such file"):
+        tls.apply(broken)
+    assert tls.client is old
+    assert tls.client_required
+
+
+def test_applying_again_reads_the_files_again(tmp_path: Path) -> None:
+    """A renewed certificate is used after a reload."""
+    tls = make()
+    settings = client_side(tmp_path, "require")
+    tls.apply(settings)
+    (tmp_path / "cert").write_text("renewed")
+    tls.apply(settings)
+    assert cast(Any, tls.client)[1].certificate_pem == b"renewed"
+
+
+def test_server_side_files_are_read_again_when_they_change(tmp_path: Path) -> None:
+    """Without a reload: the next connection to a server uses what is there; unchanged files are not read."""
+    f = files(tmp_path)
+    tls = make()
+    tls.apply(Settings(server_tls_ca_file=f["ca"]))
+    first = tls.server_side()
+    assert tls.server_side() is first
+    (tmp_path / "new").write_text("other")
+    os.replace(tmp_path / "new", f["ca"])
+    assert cast(Any, tls.server_side())[1].ca_pem == b"other"
