@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from pgshoal.config import effective
@@ -64,13 +65,17 @@ class Growth:
         hungry, self._hungry = self._hungry, {}
         limits = self._limits()
         rivals = self._with_rivals(hungry, limits)
-        waiting = {number for number, facts in rivals.items() if number in hungry and facts.waiting}
-        if not waiting:
+        if not any(rivals[number].waiting for number in hungry if number in rivals):
             return
         now_s = self.worker.engine.now_us() / 1e6
+        opened: Counter[PoolId] = Counter()
         for action in decide(list(rivals.values()), limits, *self._tallies(), now_s):
+            opened[action.pool] += isinstance(action, Open)
             self._perform(action)
-        self._full |= waiting
+        for number in hungry:
+            facts = rivals.get(number)
+            if facts is not None and facts.waiting - facts.connecting - facts.returning > opened[number]:
+                self._full.add(number)
 
     def _limits(self) -> GrowthLimits:
         config, pools = self.worker.config, self.worker.pools

@@ -1,0 +1,200 @@
+"""PAUSE, RESUME, KILL, DISABLE, RECONNECT, WAIT_CLOSE and SHUTDOWN on a manual clock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from pgshoal.errors import Refused
+from tests.support import messages as m
+from tests.worker.bench import Bench, close
+
+
+@pytest.fixture
+def bench() -> Iterator[Bench]:
+    """One worker with two databases."""
+    made = Bench({"app": "", "other": ""}, default_pool_size=2)
+    yield made
+    close(made)
+
+
+def test_pause_waits_for_busy_servers_only(bench: Bench) -> None:
+    """PAUSE closes idle servers at once, busy ones at their release, and then answers."""
+    client = bench.login()
+    (server,) = bench.serve()
+    bench.say(client, m.query("select 1"))
+    told: list[bool] = []
+    bench.worker.pause.pause(None, told.append)
+    assert told == []
+    bench.answer(server)
+    assert told == [True]
+    assert bench.log.has("closing because: pause mode")
+
+
+def test_paused_clients_wait_and_resume_serves_them(bench: Bench) -> None:
+    """While paused a query waits without any new connection; RESUME opens one."""
+    client = bench.login()
+    bench.serve()
+    told: list[bool] = []
+    bench.worker.pause.pause(None, told.append)
+    assert told == [True]
+    bench.say(client, m.query("select 1"))
+    bench.pass_time(0.4)
+    assert bench.new_servers() == []
+    bench.worker.pause.resume(None)
+    bench.worker.drain()
+    assert len(bench.new_servers()) == 1
+
+
+def test_second_pause_and_stray_resume_are_refused(bench: Bench) -> None:
+    """The console's own texts."""
+    with pytest.raises(Refused, match="pooler is not paused"):
+        bench.worker.pause.resume(None)
+    bench.worker.pause.pause(None, lambda reached: None)
+    with pytest.raises(Refused, match="already .*paused"):
+        bench.worker.pause.pause(None, lambda reached: None)
+    with pytest.raises(Refused, match="database app is not paused"):
+        bench.worker.pause.resume(bench.worker.pools.databases["app"])
+
+
+def test_interrupted_pause_is_answered(bench: Bench) -> None:
+    """A RESUME tells those who still waited for the PAUSE."""
+    client = bench.login()
+    bench.serve()
+    bench.say(client, m.query("select 1"))
+    told: list[bool] = []
+    bench.worker.pause.pause(None, told.append)
+    bench.worker.pause.resume(None)
+    assert told == [False]
+
+
+def test_waiters_hear_only_of_their_own(bench: Bench) -> None:
+    """PAUSE of one database is not answered by what happens in another, nor by a WAIT_CLOSE."""
+    app, other = (bench.worker.pools.databases[name] for name in ("app", "other"))
+    first = bench.login()
+    (server,) = bench.serve()
+    bench.say(first, m.query("select 1"))
+    second = bench.login(dbname="other")
+    (second_server,) = bench.serve()
+    bench.say(second, m.query("select 1"))
+    paused: list[bool] = []
+    closed: list[bool] = []
+    bench.worker.pause.pause(app, paused.append)
+    bench.worker.pause.reconnect(other)
+    bench.worker.pause.wait_close(other, closed.append)
+    assert (paused, closed) == ([], [])
+    bench.answer(second_server)
+    assert (paused, closed) == ([], [True])
+    bench.answer(server)
+    assert (paused, closed) == ([True], [True])
+
+
+def test_database_pause_is_independent_of_the_global_one(bench: Bench) -> None:
+    """A plain RESUME leaves a paused database paused."""
+    app = bench.worker.pools.databases["app"]
+    client = bench.login()
+    bench.serve()
+    bench.worker.pause.pause(app, lambda reached: None)
+    bench.worker.pause.pause(None, lambda reached: None)
+    bench.worker.pause.resume(None)
+    bench.say(client, m.query("select 1"))
+    bench.pass_time(0.4)
+    assert bench.new_servers() == []
+    bench.worker.pause.resume(app)
+    bench.worker.drain()
+    assert len(bench.new_servers()) == 1
+
+
+def test_kill(bench: Bench) -> None:
+    """KILL drops clients and servers of its database; new logins wait for RESUME."""
+    app = bench.worker.pools.databases["app"]
+    client, stranger = bench.login(), bench.login(dbname="other")
+    servers = bench.serve(2)
+    bench.heard(client)
+    bench.heard(stranger)
+    bench.worker.pause.kill(app)
+    assert bench.error(client) == "database removed"
+    assert bench.heard(stranger) == b""
+    assert sum(map(bench.alive, servers)) == 1
+    late = bench.login()
+    bench.pass_time(0.4)
+    assert bench.new_servers() == []
+    bench.worker.pause.resume(app)
+    bench.worker.drain()
+    bench.serve()
+    assert bench.heard(late).endswith(m.ready())
+
+
+def test_disable(bench: Bench) -> None:
+    """A disabled database refuses logins and keeps its clients."""
+    app = bench.worker.pools.databases["app"]
+    client = bench.login()
+    (server,) = bench.serve()
+    bench.worker.pause.disable(app)
+    assert bench.error(bench.login()) == 'database "app" is disabled'
+    bench.heard(client)
+    bench.say(client, m.query("select 1"))
+    bench.answer(server)
+    assert bench.heard(client).endswith(m.ready())
+    bench.worker.pause.enable(app)
+    assert bench.heard(bench.login()).endswith(m.ready())
+
+
+def test_reconnect_replaces_servers(bench: Bench) -> None:
+    """RECONNECT closes what is idle now and what is busy at its release, and asks for the welcome anew."""
+    client = bench.login()
+    (server,) = bench.serve()
+    bench.say(client, m.query("begin"))
+    bench.worker.pause.reconnect(None)
+    assert bench.alive(server)
+    bench.answer(server)
+    assert not bench.alive(server)
+    assert bench.log.has("closing because: database configuration changed")
+    late = bench.login()
+    assert bench.heard(late) == b""
+    bench.serve()
+    assert bench.heard(late).endswith(m.ready())
+
+
+def test_reconnect_drops_logins_under_way(bench: Bench) -> None:
+    """A server that is just logging in may already be the wrong one."""
+    bench.login()
+    (server,) = bench.new_servers()
+    bench.worker.pause.reconnect(None)
+    bench.worker.drain()
+    assert not bench.alive(server)
+    assert bench.log.has("closing because: connect string changed")
+    assert len(bench.new_servers()) == 1
+
+
+def test_shutdown_waits_for_servers(bench: Bench) -> None:
+    """Waiting clients are told, busy ones finish, and the worker stops when no server is left."""
+    busy, waiting = bench.login(), bench.login()
+    (server,) = bench.serve()
+    bench.say(busy, m.query("select 1"))
+    bench.say(waiting, m.query("select 1"))
+    bench.heard(waiting)
+    bench.worker.pause.shutdown("servers")
+    assert bench.error(waiting) == "server shutting down"
+    bench.pass_time(0.4)
+    assert bench.worker.exit_code is None
+    bench.answer(server)
+    bench.pass_time(0.4)
+    assert bench.worker.exit_code == 0
+
+
+def test_shutdown_waits_for_clients(bench: Bench) -> None:
+    """Clients go on as before; the worker stops when the last has left."""
+    client = bench.login()
+    (server,) = bench.serve()
+    bench.worker.pause.shutdown("clients")
+    with pytest.raises(Refused, match="pooler is shutting down"):
+        bench.worker.pause.resume(None)
+    bench.say(client, m.query("select 1"))
+    bench.answer(server)
+    bench.pass_time(0.4)
+    assert bench.worker.exit_code is None
+    bench.say(client, m.message(b"X"))
+    bench.pass_time(0.4)
+    assert bench.worker.exit_code == 0
