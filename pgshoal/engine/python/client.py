@@ -1,0 +1,198 @@
+"""Bytes from clients: when a server is needed, what is forwarded, and what is expected back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pgshoal.engine.python import requests
+from pgshoal.engine.python.conn import FROZEN, LINKED, PARKED
+from pgshoal.engine.python.frames import (
+    CLIENT_FIXED,
+    CLIENT_TYPES,
+    CLOSE_COMPLETE,
+    COLLECT_MAX,
+    HEADER,
+    READY_IDLE,
+    SMALL_REQUEST,
+)
+from pgshoal.engine.python.queue import COPY_END, EXECUTE, FUNCTION, PLAIN, PLAIN_COPY_END, PLAIN_SYNC
+
+if TYPE_CHECKING:
+    from pgshoal.engine.python.conn import Client, Server
+    from pgshoal.engine.python.core import Core
+
+_COPY = frozenset(b"dcf")
+_STOP = -1
+
+
+def client_input(core: Core, client: Client, data: bytes) -> None:
+    """Take what a client sent, or look again at what is kept."""
+    inbuf = client.inbuf
+    if inbuf:
+        inbuf += data
+        if (client.mode is not PARKED and client.mode is not LINKED) or len(inbuf) < client.need:
+            return
+        data = bytes(inbuf)
+        inbuf.clear()
+    client.need = 0
+    at = 0
+    end = len(data)
+    while at < end and (client.mode is LINKED or client.mode is PARKED):
+        step = _streamed(core, client, data, at, end) if client.skip else _message(core, client, data, at, end)
+        if step < 0:
+            break
+        at += step
+    if client.gone or client.mode is FROZEN:
+        return
+    server = client.link
+    if server is not None and server.out:
+        core.touch(server)
+    if at < end:
+        client.inbuf += data[at:] if at else data
+
+
+def _streamed(core: Core, client: Client, data: bytes, at: int, end: int) -> int:
+    """Part of a message whose way is decided."""
+    step = min(client.skip, end - at)
+    client.skip -= step
+    if client.forwarding:
+        server = client.link
+        assert server is not None
+        server.out.append(data[at : at + step])
+        server.out_size += step
+        core.touch(server)
+        pool = server.pool
+        over = not client.skip and not server.queue and not server.busy and server.status == "I"
+        if over and pool is not None and pool.pooled:
+            core.release(client, server)
+    return step
+
+
+def _message(core: Core, client: Client, data: bytes, at: int, end: int) -> int:
+    """One message from its header. Returns how many bytes are done with; _STOP if it has to wait."""
+    if end - at < 5:
+        return _STOP
+    code, length = HEADER.unpack_from(data, at)
+    if length < 4 or length > core.limits.max_packet_size or (code in CLIENT_FIXED and length != 4):
+        core.fault(client, "bad_packet_header", data[at : at + 5].hex())
+        return _STOP
+    if code not in CLIENT_TYPES:
+        core.fault(client, "unknown_pkt")
+        return _STOP
+    if code == 0x58:
+        core.lost(client, "client close request")
+        return _STOP
+    server = client.link
+    if server is None:
+        if code in _COPY or code == 0x48:
+            return _stream(client, length, False)
+        if code == 0x53:
+            core.write(client, READY_IDLE)
+            return 5
+    elif client.errored:
+        if code != 0x53:
+            return _stream(client, length, False)
+    elif server.copy_in and code not in _COPY and not any(entry.kind == COPY_END for entry in server.queue):
+        if code == 0x53 or code == 0x48:
+            return 5
+        # The server answers this with an error and is out of COPY.
+        server.copy_in = False
+        return _stream(client, length, True)
+    if code == 0x51 and core.limits.disable_pqexec:
+        core.fault(client, "pqexec_disallowed")
+        return _STOP
+    if code in b"PDCB" or ((code == 0x51 or code == 0x45) and length <= SMALL_REQUEST):
+        return _collected(core, client, data, at, end, code, length)
+    if server is None and not core.acquire(client):
+        return _STOP
+    assert client.link is not None
+    return _uncollected(core, client, client.link, code, length)
+
+
+def _stream(client: Client, length: int, forward: bool) -> int:
+    """Nothing is used up yet: the header goes the way of the rest."""
+    client.forwarding = forward
+    client.skip = length + 1
+    return 0
+
+
+def _uncollected(core: Core, client: Client, server: Server, code: int, length: int) -> int:
+    """d c f H S F, and long Q and E, of a linked client."""
+    if code == 0x64:
+        return _stream(client, length, bool(server.queue))
+    if code == 0x63 or code == 0x66:
+        if server.queue:
+            server.queue.append(PLAIN_COPY_END)
+        return _stream(client, length, bool(server.queue))
+    if code == 0x48:
+        server.busy = True
+        return _stream(client, length, True)
+    requests.begin(core, server)
+    if code == 0x53:
+        client.errored = False
+        server.gen += 1
+        server.queue.append(PLAIN_SYNC)
+    elif code == 0x51:
+        requests.long_query(core, client, server)
+    else:
+        server.queue.append(PLAIN[FUNCTION] if code == 0x46 else PLAIN[EXECUTE])
+    return _stream(client, length, True)
+
+
+def _collected(core: Core, client: Client, data: bytes, at: int, end: int, code: int, length: int) -> int:
+    """P D C B, and short Q and E: judged as a whole, a Bind by its two names."""
+    total = length + 1
+    if code == 0x42:
+        have = min(end - at, total)
+        names = requests.bind_names(data, at, at + min(have, COLLECT_MAX + 5))
+        if names is None:
+            if have == total or have >= COLLECT_MAX + 5:
+                core.fault(client, "broken_bind")
+            return _STOP
+        return _bind(core, client, names, length)
+    if (code == 0x44 or code == 0x43) and length > COLLECT_MAX:
+        core.fault(client, "broken_describe" if code == 0x44 else "broken_close")
+        return _STOP
+    if end - at < total:
+        client.need = total
+        return _STOP
+    message = data[at : at + total]
+    if code == 0x50:
+        parsed = requests.parse_parts(message)
+        if parsed is None:
+            core.fault(client, "broken_parse")
+            return _STOP
+        if client.link is None and not core.acquire(client):
+            return _STOP
+        requests.parse(core, client, message, *parsed)
+        return total
+    if code == 0x44 or code == 0x43:
+        if length < 6 or message[5] not in b"SP" or message.find(b"\0", 6) != length:
+            core.fault(client, "broken_describe" if code == 0x44 else "broken_close")
+            return _STOP
+        if code == 0x43 and client.link is None and message[5] == 0x53 and client.pool.max_prepared:  # type: ignore[union-attr]
+            requests.forget_statement(client, message[6:-1])
+            core.write(client, CLOSE_COMPLETE)
+            return total
+    if client.link is None and not core.acquire(client):
+        return _STOP
+    if code == 0x51:
+        requests.query(core, client, message)
+    elif code == 0x45:
+        requests.execute(core, client, message)
+    elif code == 0x44:
+        requests.describe(core, client, message)
+    else:
+        requests.close(core, client, message)
+    return total
+
+
+def _bind(core: Core, client: Client, names: tuple[bytes, bytes, int], length: int) -> int:
+    """The names of a Bind are known: they are forwarded, the rest streams by."""
+    if client.link is None and not core.acquire(client):
+        return _STOP
+    portal, name, used = names
+    requests.bind(core, client, portal, name, length + 1 - used)
+    client.forwarding = True
+    client.skip = length + 1 - used
+    return used

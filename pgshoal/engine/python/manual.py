@@ -1,0 +1,120 @@
+"""The driver without sockets: tests hand in bytes and take the output."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pgshoal.engine.contract import Event
+from pgshoal.engine.python.conn import CLOSING, FROZEN, Client, Conn, Server
+from pgshoal.engine.python.frames import ERR_CRASHED
+
+if TYPE_CHECKING:
+    from pgshoal.engine.python.core import Core
+
+
+class ManualDriver:
+    """Output stands in the connections until it is taken."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    def wait(self, timeout_s: float | None) -> list[tuple[int, int]]:
+        """Nothing to wait for."""
+        return []
+
+    def watch(self, fd: int, mask: int) -> None:
+        """Nothing is watched."""
+
+    def unwatch(self, fd: int) -> None:
+        """Nothing is watched."""
+
+    def flush(self) -> None:
+        """Output waits for `output`."""
+        for conn in self._core.dirty:
+            conn.dirty = False
+        self._core.dirty.clear()
+
+    def resume(self, conn: Conn) -> None:
+        """Reading is a question here."""
+
+    def shutdown(self) -> None:
+        """Nothing to close."""
+
+    def listen(self, fd: int, listener: int, options: Any) -> None:
+        """Nothing to accept from."""
+
+    def pause_listener(self, listener: int) -> None:
+        """Nothing to pause."""
+
+    def resume_listener(self, listener: int) -> None:
+        """Nothing to resume."""
+
+    def unlisten(self, listener: int) -> None:
+        """Nothing to forget."""
+
+    def connect(self, server: Server, address: Any, options: Any) -> None:
+        """Waits for `connected`."""
+
+    def addresses(self, conn: Conn) -> tuple[str, int, str, int]:
+        """No socket, no address."""
+        return ("unix", 0, "unix", 0)
+
+    def credentials(self, conn: Conn) -> tuple[int, int, int]:
+        """No socket, no peer."""
+        raise RuntimeError("not a Unix socket")
+
+    def start_tls(self, conn: Conn, context: Any, server_name: str, early: bytes) -> None:
+        """There is no TLS without sockets."""
+        raise RuntimeError("the driver manual has no TLS")
+
+    # -- what tests do
+
+    def set_now(self, now_us: int) -> None:
+        """Set the clock."""
+        self._core.now = now_us
+
+    def accept(self, listener: int) -> int:
+        """A client."""
+        core = self._core
+        client = Client(core.next_id(), listener)
+        client.last_us = core.now
+        core.conns[client.id] = client
+        core.emit((Event.ACCEPTED, client.id, listener))
+        return client.id
+
+    def connected(self, server: Server) -> None:
+        """A connection to a server is up."""
+        if not server.connecting:
+            raise RuntimeError("the connection is up already")
+        server.connecting = False
+        self._core.emit((Event.CONNECTED, server.id))
+
+    def received(self, conn: Conn, data: bytes) -> None:
+        """Bytes."""
+        if data:
+            self._core.received(conn, data)
+        self.flush()
+
+    def received_eof(self, conn: Conn) -> None:
+        """The end of a stream."""
+        core = self._core
+        if conn.mode is CLOSING:
+            core.forget(conn)
+        elif conn.mode is not FROZEN:
+            core.lost(conn, ERR_CRASHED if conn.is_server else "client unexpected eof")
+            core.settle()
+        self.flush()
+
+    def output(self, conn: Conn) -> bytes:
+        """All output; a closing connection is gone then."""
+        data = b"".join(conn.out)
+        conn.out.clear()
+        conn.out_size = 0
+        self._core.flushed(conn)
+        if conn.mode is CLOSING:
+            self._core.forget(conn)
+        return data
+
+    def reading(self, conn: Conn) -> bool:
+        """Whether bytes are wanted."""
+        return self._core.reading(conn)

@@ -1,0 +1,318 @@
+"""What a linked client's requests become on the server: rewritten, skipped, with others put before them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pgshoal.engine.python import prepared
+from pgshoal.engine.python.frames import CLOSE_COMPLETE, LENGTH, PARSE_COMPLETE, VOID_TEXT, named
+from pgshoal.engine.python.prepared import Mapping, UnnamedCopy
+from pgshoal.engine.python.queue import (
+    BIND,
+    CLOSE,
+    DESCRIBE_PORTAL,
+    DESCRIBE_STATEMENT,
+    EXECUTE,
+    FORWARDED,
+    PARSE,
+    PLAIN,
+    PLAIN_QUERY,
+    QUERY,
+    SKIPPED,
+    Entry,
+)
+from pgshoal.engine.python.server import settle_head
+
+if TYPE_CHECKING:
+    from pgshoal.engine.python.conn import Client, Server
+    from pgshoal.engine.python.core import Core
+    from pgshoal.engine.python.pool import Pool
+
+
+def begin(core: Core, server: Server, forwarded: bool = True) -> None:
+    """A request joins the queue: note the times, and that the link is busy."""
+    if not server.queue:
+        server.query_us = core.now
+    if not server.xact_us and server.status == "I":
+        server.xact_us = core.now
+    if forwarded:
+        server.busy = True
+
+
+def _send(server: Server, message: bytes) -> None:
+    server.out.append(message)
+    server.out_size += len(message)
+
+
+def _expect(server: Server, entry: Entry) -> None:
+    entry.gen = server.gen
+    server.queue.append(entry)
+
+
+def _linked(client: Client) -> tuple[Server, Pool]:
+    server = client.link
+    assert server is not None
+    pool = server.pool
+    assert pool is not None
+    return server, pool
+
+
+# Query
+
+
+def long_query(core: Core, client: Client, server: Server) -> None:
+    """A Query too long to be looked at: it may say anything."""
+    _drop_unnamed(client, server)
+    table = core.parameters_table
+    if table.extra:
+        table.doubt(server, table.extra)
+    server.queue.append(PLAIN_QUERY)
+
+
+def _drop_unnamed(client: Client, server: Server) -> None:
+    """A simple Query ends the unnamed statement, if the server gets to look at it."""
+    client.unnamed = None
+    if server.unnamed:
+        server.unnamed = -1 if server.queue else 0
+
+
+def query(core: Core, client: Client, message: bytes) -> None:
+    """A short Query: a reset and DEALLOCATE name act on the maps."""
+    server, pool = _linked(client)
+    begin(core, server)
+    table = core.parameters_table
+    if table.extra:
+        table.doubt(server, table.mentioned(message[5:]))
+    entry = PLAIN_QUERY
+    if pool.pooled:
+        _drop_unnamed(client, server)
+        if pool.max_prepared and message[5] in b"dD \t\n\r\f\v" and message[-1] == 0:
+            text = message[5:-1]
+            if prepared.is_reset(text):
+                entry = Entry(QUERY)
+                entry.saved = prepared.set_aside(client, server)
+            else:
+                name = prepared.deallocated_name(text)
+                if name is not None and name in client.prepared:
+                    prepared.ensure_void(server)
+                    entry = Entry(QUERY)
+                    entry.dealloc = name
+                    message = named(b"Q", VOID_TEXT, b"")
+    _send(server, message)
+    server.queue.append(entry)
+
+
+# Parse
+
+
+def parse_parts(message: bytes) -> tuple[bytes, bytes] | None:
+    """Name, and the text with its parameter types; None for a Parse that is broken."""
+    name_end = message.find(b"\0", 5)
+    if name_end < 0:
+        return None
+    text_end = message.find(b"\0", name_end + 1)
+    left = len(message) - text_end - 1
+    if text_end < 0 or left < 2 or left != 2 + 4 * int.from_bytes(message[text_end + 1 : text_end + 3], "big"):
+        return None
+    return message[5:name_end], message[name_end + 1 :]
+
+
+def parse(core: Core, client: Client, message: bytes, name: bytes, tail: bytes) -> None:
+    """Parse: under an internal name, or skipped because the server has the statement."""
+    server, pool = _linked(client)
+    table = core.parameters_table
+    mentions = table.mentioned(tail[: tail.index(0)]) if table.extra else ()
+    if not pool.pooled or (name and not pool.max_prepared):
+        begin(core, server)
+        table.doubt(server, mentions)
+        _send(server, message)
+        server.queue.append(PLAIN[PARSE])
+        return
+    if not name:
+        begin(core, server)
+        table.doubt(server, mentions)
+        _parse_unnamed(core, client, server, pool, message, tail, mentions)
+        return
+    pool.client_parses += 1
+    mapping = client.prepared.get(name)
+    if mapping is not None:
+        begin(core, server)
+        table.doubt(server, mentions)
+        prepared.ensure(server, mapping.statement)
+        pool.server_parses += 1
+        entry = Entry(PARSE)
+        entry.duplicate = (name, tail, mapping.statement)
+        _send(server, named(b"P", mapping.statement.name, tail))
+        _expect(server, entry)
+        return
+    statement = core.store.get(tail, mentions)
+    has = prepared.usable(server, statement)
+    begin(core, server, not has)
+    table.doubt(server, mentions)
+    entry = Entry(PARSE, SKIPPED if has else FORWARDED)
+    entry.name = name
+    client.prepared[name] = Mapping(statement, entry)
+    if has:
+        entry.answer = PARSE_COMPLETE
+        _expect(server, entry)
+        settle_head(core, client, server)
+        return
+    prepared.clear_way(server, statement)
+    entry.statement = statement
+    _send(server, named(b"P", statement.name, tail))
+    _expect(server, entry)
+    prepared.added(server, statement, entry)
+
+
+def _parse_unnamed(
+    core: Core, client: Client, server: Server, pool: Pool, message: bytes, tail: bytes, mentions: tuple[str, ...]
+) -> None:
+    special: bool | bytes = False
+    if pool.max_prepared:
+        text = tail[: tail.index(0)]
+        if prepared.is_reset(text):
+            special = True
+        else:
+            dropped = prepared.deallocated_name(text)
+            if dropped is not None and dropped in client.prepared:
+                special = dropped
+                message = named(b"P", b"", prepared.rewritten(tail))
+    core.serial += 1
+    entry = Entry(PARSE)
+    entry.serial = core.serial
+    entry.unnamed = (client.unnamed, server.unnamed)
+    client.unnamed = UnnamedCopy(core.serial, message, special, mentions, entry)
+    server.unnamed = core.serial
+    _send(server, message)
+    _expect(server, entry)
+
+
+# Bind, Describe, Execute, Close
+
+
+def bind_names(data: bytes, at: int, end: int) -> tuple[bytes, bytes, int] | None:
+    """Portal, statement and how many bytes of the message they end at; None if they are not all there."""
+    portal_end = data.find(b"\0", at + 5, end)
+    if portal_end < 0:
+        return None
+    name_end = data.find(b"\0", portal_end + 1, end)
+    if name_end < 0:
+        return None
+    return data[at + 5 : portal_end], data[portal_end + 1 : name_end], name_end + 1 - at
+
+
+def _use(client: Client, server: Server, name: bytes) -> Mapping | None:
+    """Let the server have the statement that a Bind or Describe names; None: nothing is known of it."""
+    mapping = client.prepared.get(name)
+    if mapping is not None:
+        own = mapping.entry
+        if own is None or own.origin != FORWARDED or server.cache.get(mapping.statement) is not own:
+            prepared.ensure(server, mapping.statement)
+        else:
+            server.cache[mapping.statement] = server.cache.pop(mapping.statement)
+    return mapping
+
+
+def bind(core: Core, client: Client, portal: bytes, name: bytes, rest: int) -> None:
+    """Bind up to its names; `rest` bytes of it follow."""
+    server, pool = _linked(client)
+    begin(core, server)
+    entry = PLAIN[BIND]
+    special: bool | bytes = False
+    mentions: tuple[str, ...] = ()
+    if pool.pooled and not name:
+        prepared.ensure_unnamed(client, server)
+        if client.unnamed is not None:
+            special = client.unnamed.special
+            mentions = client.unnamed.mentions
+    elif pool.max_prepared:
+        pool.binds += 1
+        mapping = _use(client, server, name)
+        if mapping is not None:
+            statement = mapping.statement
+            name = statement.name
+            special = statement.reset
+            mentions = statement.mentions
+            entry = Entry(BIND)
+            entry.statement = statement
+    if mentions:
+        core.parameters_table.doubt(server, mentions)
+    if special:
+        client.portals[portal] = special
+    elif client.portals:
+        client.portals.pop(portal, None)
+    head = b"%b\0%b\0" % (portal, name)
+    _send(server, b"B" + LENGTH.pack(len(head) + rest + 4) + head)
+    _expect_shared(server, entry)
+
+
+def _expect_shared(server: Server, entry: Entry) -> None:
+    if not entry.plain:
+        entry.gen = server.gen
+    server.queue.append(entry)
+
+
+def describe(core: Core, client: Client, message: bytes) -> None:
+    """Describe of a statement or a portal."""
+    server, pool = _linked(client)
+    begin(core, server)
+    entry = PLAIN[DESCRIBE_PORTAL]
+    if message[5] == 0x53:
+        entry = PLAIN[DESCRIBE_STATEMENT]
+        name = message[6:-1]
+        if pool.pooled and not name:
+            prepared.ensure_unnamed(client, server)
+        elif pool.max_prepared:
+            mapping = _use(client, server, name)
+            if mapping is not None:
+                entry = Entry(DESCRIBE_STATEMENT)
+                entry.statement = mapping.statement
+                message = named(b"D", b"S" + mapping.statement.name, b"")
+    _send(server, message)
+    _expect_shared(server, entry)
+
+
+def execute(core: Core, client: Client, message: bytes) -> None:
+    """A short Execute: its portal may be bound to a reset or a DEALLOCATE."""
+    server, _ = _linked(client)
+    begin(core, server)
+    entry = PLAIN[EXECUTE]
+    if client.portals:
+        end = message.find(b"\0", 5)
+        special = client.portals.get(message[5:end]) if end > 0 else None
+        if special is True:
+            entry = Entry(EXECUTE)
+            entry.saved = prepared.set_aside(client, server)
+        elif special:
+            prepared.ensure_void(server)
+            entry = Entry(EXECUTE)
+            entry.dealloc = special
+    _send(server, message)
+    _expect_shared(server, entry)
+
+
+def forget_statement(client: Client, name: bytes) -> Mapping | None:
+    """Close of a statement: the name is free again."""
+    if not name:
+        client.unnamed = None
+    return client.prepared.pop(name, None)
+
+
+def close(core: Core, client: Client, message: bytes) -> None:
+    """Close: of a statement it never reaches the server while tracking is on."""
+    server, pool = _linked(client)
+    if message[5] != 0x53 or not pool.max_prepared:
+        begin(core, server)
+        if pool.pooled and message[5] == 0x53 and len(message) == 7:
+            client.unnamed = None
+        _send(server, message)
+        server.queue.append(PLAIN[CLOSE])
+        return
+    begin(core, server, False)
+    name = message[6:-1]
+    entry = Entry(CLOSE, SKIPPED)
+    entry.answer = CLOSE_COMPLETE
+    entry.name = name
+    entry.mapping = forget_statement(client, name)
+    _expect(server, entry)
+    settle_head(core, client, server)
