@@ -52,7 +52,7 @@ def test_second_pause_and_stray_resume_are_refused(bench: Bench) -> None:
     with pytest.raises(Refused, match="pooler is not paused"):
         bench.worker.pause.resume(None)
     bench.worker.pause.pause(None, lambda reached: None)
-    with pytest.raises(Refused, match="already .*paused"):
+    with pytest.raises(Refused, match="already paused"):
         bench.worker.pause.pause(None, lambda reached: None)
     with pytest.raises(Refused, match="database app is not paused"):
         bench.worker.pause.resume(bench.worker.pools.databases["app"])
