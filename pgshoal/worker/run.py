@@ -14,6 +14,7 @@ from typing import Final
 from pgshoal import __version__
 from pgshoal.config.load import load
 from pgshoal.config.model import Config
+from pgshoal.console.session import AdminConsole
 from pgshoal.engine.choose import choose
 from pgshoal.engine.selector import EngineSelector
 from pgshoal.errors import ConfigError
@@ -65,6 +66,7 @@ def _serve(config: Config, log: Log, quiet: bool, overrides: dict[str, str]) -> 
     selector = EngineSelector(engine)
     loop = asyncio.SelectorEventLoop(selector)
     worker = Worker(config, engine, log, loop, overrides)
+    worker.console = AdminConsole(worker)
     loop.add_reader(selector.events_fd, worker.drain)
     try:
         return _run(worker, pidfile)
