@@ -22,6 +22,7 @@ from pgshoal.demo.show import interruptible
 QUICK = Sizes(seconds=2, rounds=1, idle_clients=2_000)
 SPARE_FILES = 400
 ONE_ROUND = frozenset({"idle", "memory"})  # figures that do not scatter, and take long
+COPY_ROUNDS = 3  # at least: a copy lasts less than a second, and any other work on the machine shows
 
 
 def main(
@@ -102,11 +103,18 @@ def measure(stand: Stand, experiment: Experiment, contenders: Sequence[str]) -> 
             except (RuntimeError, OSError) as error:
                 poolers.pop(contender, None)
                 yield Row(experiment.name, "", contender, 0, 0.0, str(error))
-        for round_number in range(1 if experiment.kind in ONE_ROUND else stand.sizes.rounds):
+        for round_number in range(rounds_of(experiment, stand)):
             names = list(poolers)
             shift = round_number % len(names) if names else 0
             for contender in names[shift:] + names[:shift]:
                 yield from one_run(stand, poolers[contender], experiment, contender, round_number)
+
+
+def rounds_of(experiment: Experiment, stand: Stand) -> int:
+    """How often an experiment is repeated."""
+    if experiment.kind in ONE_ROUND:
+        return 1
+    return max(stand.sizes.rounds, COPY_ROUNDS) if experiment.kind == "copy" else stand.sizes.rounds
 
 
 def one_run(stand: Stand, pooler: Pooler, experiment: Experiment, contender: str, round_number: int) -> Iterator[Row]:

@@ -18,7 +18,7 @@ Runner = Callable[[Stand, Pooler, Experiment], Figures]
 SETTLE_S = 1.0
 UNREAD_S = 3.0
 COPY_ROW_BYTES = 1000
-COPIES = 5
+COPIES = 3
 PUSH_MOST = 1 << 30
 
 
