@@ -1,197 +1,221 @@
 //! The sans-IO core: every decision per byte and per message, as docs/topics/link.md rules.
 
+mod buffers;
+mod client;
+mod conn;
+mod dialogue;
+mod facts;
+mod flow;
+mod frames;
+mod link;
+mod linking;
+mod params;
+mod pool;
+mod prepared;
+mod queue;
+mod server;
+mod statements;
+mod timeouts;
 pub mod types;
+mod verbs;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+use std::mem;
 
 pub use types::*;
+
+use conn::{Client, Mode, Role, Server, Slots};
+use link::{Shared, BACKLOG_LOW};
+use pool::Pools;
 
 /// One engine's connections, pools and links; single thread, no sockets, no clock.
 #[derive(Default)]
 pub struct Core {
-    now: u64,
+    slots: Slots,
+    pools: Pools,
+    shared: Shared,
+    events: Vec<CoreEvent>,
+    /// Connections whose kept input may be looked at now.
+    work: VecDeque<ConnId>,
 }
 
-#[allow(unused_variables, clippy::ptr_arg)]
 impl Core {
     pub fn new() -> Self {
         Self::default()
     }
+
     pub fn set_now(&mut self, us: u64) {
-        self.now = us;
-    }
-    pub fn now(&self) -> u64 {
-        self.now
+        self.shared.now = us;
     }
 
-    // ---- driver -> core
-    pub fn accepted(&mut self, listener: u64) -> ConnId {
-        todo!()
+    pub fn now(&self) -> u64 {
+        self.shared.now
     }
+
+    // ---- driver -> core; see flow.rs for `received` and `ended`
+
+    pub fn accepted(&mut self, listener: u64) -> ConnId {
+        let conn = self.slots.add(Role::Client(Client::new()), self.shared.now);
+        self.events.push(CoreEvent::Accepted { conn, listener });
+        self.touch(conn);
+        conn
+    }
+
     /// Our own connect has begun.
     pub fn dialing(&mut self) -> ConnId {
-        todo!()
-    }
-    pub fn connected(&mut self, id: ConnId) {
-        todo!()
-    }
-    pub fn received(&mut self, id: ConnId, data: &[u8]) {
-        todo!()
-    }
-    /// EOF (reason "") or an error text; texts starting with "tls: " or "connect failed: " are given on as they are.
-    /// The slot is free afterwards: do not call `gone` too.
-    pub fn ended(&mut self, id: ConnId, reason: &str) {
-        todo!()
-    }
-    /// The driver holds `unsent` bytes of this connection that are not on the wire yet (call it also after taking output).
-    pub fn sent(&mut self, id: ConnId, unsent: usize) {
-        todo!()
-    }
-    pub fn secured(&mut self, id: ConnId, facts: TlsFacts) {
-        todo!()
-    }
-    pub fn listener_failed(&mut self, listener: u64, text: String) {
-        todo!()
+        self.slots
+            .add(Role::Server(Box::new(Server::new())), self.shared.now)
     }
 
-    // ---- core -> driver
+    pub fn connected(&mut self, id: ConnId) {
+        if let Some((_, server)) = self.slots.server(id) {
+            if mem::take(&mut server.connecting) {
+                self.events.push(CoreEvent::Connected { conn: id });
+                self.touch(id);
+            }
+        }
+    }
+
+    /// The driver holds `unsent` bytes of this connection that are not on the wire yet (to be called after taking
+    /// output, too).
+    pub fn sent(&mut self, id: ConnId, unsent: usize) {
+        let Some(conn) = self.slots.get_mut(id) else {
+            return;
+        };
+        conn.wire.unsent = unsent;
+        if conn.wire.mode == Mode::Linked && conn.wire.backlog() < BACKLOG_LOW {
+            self.unthrottle_partner(id);
+        }
+    }
+
+    pub fn secured(&mut self, id: ConnId, facts: TlsFacts) {
+        if !self.is_alive(id) {
+            return;
+        }
+        if let Some((_, server)) = self.slots.server(id) {
+            server.shut = false;
+        }
+        self.events.push(CoreEvent::Secured { conn: id, facts });
+    }
+
+    pub fn listener_failed(&mut self, listener: u64, text: String) {
+        self.events.push(CoreEvent::AcceptFailed { listener, text });
+    }
+
+    // ---- core -> driver, after every batch of the above and of verbs
+
+    /// Connections whose output, wish to read or closing has changed.
     pub fn take_touched(&mut self, into: &mut Vec<ConnId>) {
-        todo!()
+        for &id in &self.shared.touched {
+            if let Some(conn) = self.slots.get_mut(id) {
+                conn.wire.touched = false;
+            }
+        }
+        into.append(&mut self.shared.touched);
     }
-    /// What is to be sent; swap it out, give the empty Vec back by `recycle`.
+
+    /// What is to be sent; swap it out when no send is under way, and give buffers back by `recycle`.
+    ///
+    /// # Panics
+    /// If the connection is not there: drivers ask for what they were told of in the same batch.
     pub fn output(&mut self, id: ConnId) -> &mut Vec<u8> {
-        todo!()
+        match self.slots.get_mut(id) {
+            Some(conn) => &mut conn.wire.output,
+            None => panic!("no connection {id}"),
+        }
     }
+
+    /// The whole output, empty if there is none or the connection is gone.
+    pub fn take_output(&mut self, id: ConnId) -> Vec<u8> {
+        self.slots
+            .get_mut(id)
+            .map_or_else(Vec::new, |conn| mem::take(&mut conn.wire.output))
+    }
+
     pub fn recycle(&mut self, buffer: Vec<u8>) {
-        todo!()
+        self.shared.buffers.give(buffer);
     }
+
     pub fn wants_read(&self, id: ConnId) -> bool {
-        todo!()
+        let Some(conn) = self.slots.get(id) else {
+            return false;
+        };
+        match (conn.wire.mode, &conn.role) {
+            (Mode::Dialogue, Role::Server(server)) if server.connecting => false,
+            (Mode::Dialogue, _) => {
+                conn.wire.pending.len() <= dialogue::UNREAD_LIMIT || self.framing(id)
+            }
+            (Mode::Waiting | Mode::Linking, Role::Client(_))
+            | (Mode::Frozen | Mode::Closing, _) => false,
+            (Mode::Linked, _) => !conn.wire.throttled,
+            _ => true,
+        }
     }
+
+    /// A message in dialogue is under way, so more must be read however much is kept.
+    fn framing(&self, id: ConnId) -> bool {
+        match self.slots.get(id).map(|conn| &conn.role) {
+            Some(Role::Client(client)) => client.gate != conn::Gate::Shut,
+            Some(Role::Server(server)) => !server.shut,
+            None => false,
+        }
+    }
+
     /// Flush, close the socket, then `gone`.
     pub fn is_closing(&self, id: ConnId) -> bool {
-        todo!()
+        self.slots
+            .get(id)
+            .is_some_and(|conn| conn.wire.mode == Mode::Closing)
     }
-    /// Has been closing for too long: drop the socket without flushing, then `gone`.
+
+    /// It has been closing for too long: drop the socket without flushing, then `gone`.
     pub fn must_reset(&self, id: ConnId) -> bool {
-        todo!()
+        self.slots.get(id).is_some_and(|conn| conn.wire.reset)
     }
+
+    /// The socket of a closing connection is closed; its slot is free.
     pub fn gone(&mut self, id: ConnId) {
-        todo!()
+        if self.is_alive(id) {
+            self.begin_closing(id);
+        }
+        if let Some(conn) = self.slots.remove(id) {
+            self.shared.buffers.give(conn.wire.output);
+            self.shared.buffers.give(conn.wire.pending);
+        }
     }
-    /// Whether the id names a connection that verbs may be used on.
+
+    /// Verbs may be used on it.
     pub fn is_alive(&self, id: ConnId) -> bool {
-        todo!()
+        self.slots
+            .get(id)
+            .is_some_and(|conn| conn.wire.mode != Mode::Closing)
     }
-    /// The connection is in dialogue (RuntimeError for start_tls otherwise).
+
+    /// `start_tls` is possible.
     pub fn in_dialogue(&self, id: ConnId) -> bool {
-        todo!()
+        self.slots
+            .get(id)
+            .is_some_and(|conn| conn.wire.mode == Mode::Dialogue)
     }
+
+    /// Bytes read in dialogue that stand behind what was given up.
     pub fn unread(&self, id: ConnId) -> usize {
-        todo!()
+        self.slots.get(id).map_or(0, |conn| conn.wire.pending.len())
     }
+
+    /// The unread bytes: after DIRECT_TLS, the handshake.
     pub fn take_unread(&mut self, id: ConnId) -> Vec<u8> {
-        todo!()
+        self.slots
+            .get_mut(id)
+            .map_or_else(Vec::new, |conn| mem::take(&mut conn.wire.pending))
     }
 
-    // ---- verbs
-    pub fn set_limits(&mut self, limits: EngineLimits) {
-        todo!()
-    }
-    pub fn proceed(&mut self, id: ConnId, limit: u32) -> Verb<()> {
-        todo!()
-    }
-    pub fn proceed_startup(&mut self, id: ConnId) -> Verb<()> {
-        todo!()
-    }
-    pub fn set_dialogue_limit(&mut self, id: ConnId, limit: u32) -> Verb<()> {
-        todo!()
-    }
-    pub fn send(&mut self, id: ConnId, data: &[u8]) -> Verb<()> {
-        todo!()
-    }
-    pub fn close(&mut self, id: ConnId, data: &[u8], reason: &str) -> Verb<()> {
-        todo!()
-    }
-    pub fn add_pool(&mut self, spec: PoolSpec) -> PoolId {
-        todo!()
-    }
-    pub fn set_pool(&mut self, pool: PoolId, spec: PoolSpec) -> Verb<()> {
-        todo!()
-    }
-    pub fn drop_pool(&mut self, pool: PoolId) -> Verb<()> {
-        todo!()
-    }
-    pub fn pause_pool(&mut self, pool: PoolId, paused: bool) -> Verb<()> {
-        todo!()
-    }
-    /// `query_wait_timeout_us`: -1 = the pool's.
-    pub fn admit(
-        &mut self,
-        client: ConnId,
-        pool: PoolId,
-        parameters: &[(String, String)],
-        client_idle_timeout_us: i64,
-        query_wait_timeout_us: i64,
-    ) -> Verb<()> {
-        todo!()
-    }
-    pub fn readmit(&mut self, client: ConnId, client_idle_timeout_us: i64, query_wait_timeout_us: i64) -> Verb<()> {
-        todo!()
-    }
-    pub fn enroll(&mut self, server: ConnId, pool: PoolId, parameters: &[(String, String)]) -> Verb<()> {
-        todo!()
-    }
-    pub fn park(&mut self, server: ConnId) -> Verb<()> {
-        todo!()
-    }
-    pub fn take(&mut self, server: ConnId) -> Verb<bool> {
-        todo!()
-    }
-    pub fn decide(&mut self, server: ConnId, decide: bool) -> Verb<()> {
-        todo!()
-    }
-    pub fn unwait(&mut self, client: ConnId) -> Verb<()> {
-        todo!()
-    }
-    pub fn hold(&mut self, server: ConnId) -> Verb<()> {
-        todo!()
-    }
-    pub fn unhold(&mut self, server: ConnId) -> Verb<()> {
-        todo!()
-    }
-
-    // ---- facts
-    pub fn events(&mut self) -> Vec<CoreEvent> {
-        todo!()
-    }
-    pub fn pending(&self) -> bool {
-        todo!()
-    }
-    pub fn link_of(&self, id: ConnId) -> Verb<ConnId> {
-        todo!()
-    }
-    pub fn pool_counts(&self, pool: PoolId) -> Verb<PoolCounts> {
-        todo!()
-    }
-    pub fn pool_stats(&self, pool: PoolId) -> Verb<PoolStats> {
-        todo!()
-    }
-    pub fn idle_servers(&self, pool: PoolId) -> Verb<Vec<(ConnId, u64)>> {
-        todo!()
-    }
-    pub fn waiting_clients(&self, pool: PoolId) -> Verb<Vec<ConnId>> {
-        todo!()
-    }
-    pub fn facts(&self, id: ConnId) -> Verb<ConnFacts> {
-        todo!()
-    }
-    pub fn parameters(&self, id: ConnId) -> Verb<Vec<(String, String)>> {
-        todo!()
-    }
-    pub fn overdue(&mut self, now_us: u64) -> Vec<(ConnId, &'static str)> {
-        todo!()
-    }
-    /// (name, size of one, used, free)
-    pub fn memory(&self) -> Vec<(&'static str, usize, usize, usize)> {
-        todo!()
+    fn touch(&mut self, id: ConnId) {
+        if let Some(conn) = self.slots.get_mut(id) {
+            conn.wire.touch(&mut self.shared.touched);
+        }
     }
 }

@@ -8,18 +8,52 @@ pub type PoolId = u64;
 /// One event of the contract, in the contract's order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CoreEvent {
-    Accepted { conn: ConnId, listener: u64 },
-    AcceptFailed { listener: u64, text: String },
-    Packet { conn: ConnId, payload: Vec<u8> },
-    DirectTls { conn: ConnId },
-    Message { conn: ConnId, kind: u8, payload: Vec<u8> },
-    Oversize { conn: ConnId, header: Vec<u8> },
-    Connected { conn: ConnId },
-    Secured { conn: ConnId, facts: TlsFacts },
-    Closed { conn: ConnId, reason: String },
-    Fault { client: ConnId, key: &'static str, detail: String },
-    Starved { pool: PoolId },
-    Returned { server: ConnId },
+    Accepted {
+        conn: ConnId,
+        listener: u64,
+    },
+    AcceptFailed {
+        listener: u64,
+        text: String,
+    },
+    Packet {
+        conn: ConnId,
+        payload: Vec<u8>,
+    },
+    DirectTls {
+        conn: ConnId,
+    },
+    Message {
+        conn: ConnId,
+        kind: u8,
+        payload: Vec<u8>,
+    },
+    Oversize {
+        conn: ConnId,
+        header: Vec<u8>,
+    },
+    Connected {
+        conn: ConnId,
+    },
+    Secured {
+        conn: ConnId,
+        facts: TlsFacts,
+    },
+    Closed {
+        conn: ConnId,
+        reason: String,
+    },
+    Fault {
+        client: ConnId,
+        key: &'static str,
+        detail: String,
+    },
+    Starved {
+        pool: PoolId,
+    },
+    Returned {
+        server: ConnId,
+    },
 }
 
 /// What a finished TLS handshake told; texts are empty where absent.
