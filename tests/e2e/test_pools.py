@@ -170,7 +170,8 @@ def test_wrong_server_password(make: MakePooler, pg15: Postgres) -> None:
     pooler = make({"app": database(pg15, user="scram_user", password="wrong")})
     with pytest.raises(psycopg.OperationalError, match="password authentication failed"):
         pooler.connect()
-    assert "server login failed: FATAL password authentication failed" in pooler.log_text()
+    text = "server login failed: FATAL password authentication failed"
+    until(lambda: text in pooler.log_text(), "the server's words in the log")
     assert "wrong" not in pooler.log_text()
 
 

@@ -135,7 +135,7 @@ def test_server_idle_timeout_stops_at_min_pool_size(make: MakePooler, pg15: Post
     with pooler.connect() as one, pooler.connect() as two:
         one.execute("begin")
         two.execute("begin")
-        assert backends(pg15, "bob") == 2
+        assert backends(pg15, "bob") == 2, pooler.log_text()
         one.execute("commit")
         two.execute("commit")
         until(lambda: backends(pg15, "bob") == 1, "one server left")
