@@ -33,7 +33,7 @@ def _native() -> _Make | None:
 
 def _python() -> Engine:
     module = importlib.import_module("pgshoal.engine.python")
-    return cast("Engine", module.PythonEngine("sockets"))
+    return cast("Engine", module.PythonEngine())
 
 
 def choose(setting: str, say: Say) -> Engine:

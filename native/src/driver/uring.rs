@@ -320,6 +320,14 @@ impl Uring {
         }
     }
 
+    /// Submits and runs what the kernel has put off, so that cancelled operations let go of their files now.
+    fn push_and_run(&mut self) {
+        let count = self.ring.submission().len() as u32;
+        let get_events = 1; // IORING_ENTER_GETEVENTS
+                            // SAFETY: no argument is passed, and what is submitted obeys the rule stated in `submit`.
+        let _ = unsafe { self.ring.submitter().enter::<libc::sigset_t>(count, 0, get_events, None) };
+    }
+
     fn take_batch(&mut self) {
         self.batch.clear();
         for entry in self.ring.completion().take(BATCH) {
@@ -420,7 +428,7 @@ impl Driver for Uring {
                 let entry = opcode::PollRemove::new(watch_tag(fd, watch.serial)).build();
                 submit(&mut self.ring, entry.user_data(KIND_IGNORE));
                 // At once: a poll keeps the file open after the owner has closed it.
-                self.push();
+                self.push_and_run();
             }
         }
     }
@@ -442,7 +450,7 @@ impl Driver for Uring {
             found.paused = paused;
             if paused && found.accepting {
                 cancel(&mut self.ring, KIND_ACCEPT | found.serial);
-                self.push();
+                self.push_and_run();
             } else if !paused {
                 accept(&mut self.ring, found);
             }
