@@ -16,6 +16,7 @@ from pgshoal.wire import build
 from pgshoal.worker import clients, reload
 
 if TYPE_CHECKING:
+    from pgshoal.config.model import Config
     from pgshoal.console.session import AdminConsole, Session
     from pgshoal.worker.app import Worker
     from pgshoal.worker.pause import ShutdownMode
@@ -137,8 +138,8 @@ def set_value(worker: Worker, key: str, value: str) -> bool:
     if fresh is worker.config:
         return True
     try:
-        load.require_consistent(fresh)
-        reload.apply(worker, fresh)
+        _require_consistent(fresh, key, tls)
+        reload.apply(worker, fresh, tls)
     except (ConfigError, OSError, ValueError) as error:
         worker.log.error(str(error))
         if not tls:
@@ -147,6 +148,15 @@ def set_value(worker: Worker, key: str, value: str) -> bool:
         worker.config = fresh
         return False
     return True
+
+
+def _require_consistent(fresh: Config, key: str, tls: bool) -> None:
+    """A TLS setting must fit to all others; another one is not to blame for TLS settings that do not fit yet."""
+    try:
+        load.require_consistent(fresh)
+    except ConfigError as error:
+        if tls or error.key == key:
+            raise
 
 
 def _reload(request: Request) -> bytes:

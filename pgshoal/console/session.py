@@ -150,7 +150,8 @@ class Session(Handler):
             reply = execute(self, decode(payload[:end]))
         except Refused as refused:
             reply = self._error(refused)
-        if reply is not None:
+        # A session may have ended itself by KILL_CLIENT.
+        if reply is not None and self.conn in self.console.sessions:
             self.answer(reply)
 
     def answer(self, reply: bytes) -> None:

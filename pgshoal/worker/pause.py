@@ -177,10 +177,15 @@ class Pause:
     # -- shutdown
 
     def shutdown(self, mode: ShutdownMode) -> None:
-        """End the process: at once, when all servers are released, or when all clients have left."""
+        """End the process: at once, when all servers are released, or when all clients have left.
+
+        Waiting for servers may follow waiting for clients; to repeat either changes nothing.
+        """
         worker = self.worker
-        if mode == "now" or worker.shutdown:
+        if mode == "now":
             worker.stop(0)
+            return
+        if worker.shutdown in (mode, "servers"):
             return
         worker.shutdown = mode
         worker.listeners.close_tcp()

@@ -30,15 +30,19 @@ def reload(worker: Worker) -> bool:
     return True
 
 
-def apply(worker: Worker, fresh: Config) -> Changes:
-    """Put a checked configuration in effect. What can fail (TLS files, the log file) comes before the swap."""
+def apply(worker: Worker, fresh: Config, tls: bool = True) -> Changes:
+    """Put a checked configuration in effect. What can fail (TLS files, the log file) comes before the swap.
+
+    Without `tls` the TLS set-up stays as it is: after a SET that left it incomplete, other settings must still change.
+    """
     old = worker.config
     found = changes.difference(old, fresh)
     fresh = changes.keep_boot_settings(old, fresh)
     settings = fresh.settings
     worker.log.reopen(settings.logfile)
     try:
-        worker.tls.apply(settings)
+        if tls:
+            worker.tls.apply(settings)
     except (ValueError, OSError):
         worker.log.reopen(old.settings.logfile)
         raise

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from typing import Any
+from typing import Any, Self
 
 from pgshoal.config.model import Secret
 from pgshoal.console.session import AdminConsole
@@ -38,6 +38,9 @@ class Desk(Bench):
             "take": lambda conn: False,
         }
         self.engine.__dict__.update(answers)
+
+    def __enter__(self) -> Self:
+        return self
 
     def session(self, user: str = "admin", **parameters: str) -> Talk:
         """A console session whose welcome has been read."""
