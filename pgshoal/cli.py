@@ -1,4 +1,4 @@
-"""The `pgshoal` command: run, check, demo, bench. Heavy modules are imported by the command that needs them."""
+"""The `pgshoal` command: run, check, demo and bench, each of which imports its heavy modules itself."""
 
 from __future__ import annotations
 
