@@ -29,7 +29,8 @@ pub struct BufRing {
 unsafe impl Send for BufRing {}
 
 fn entries_layout() -> Layout {
-    Layout::from_size_align(size_of::<BufRingEntry>() * BUFFERS as usize, PAGE).expect("constant sizes")
+    Layout::from_size_align(size_of::<BufRingEntry>() * BUFFERS as usize, PAGE)
+        .expect("constant sizes")
 }
 
 fn buffers_layout() -> Layout {
@@ -40,14 +41,26 @@ impl BufRing {
     /// Allocates and registers; `Drop` of the result must come after the ring is gone.
     pub fn new(ring: &IoUring) -> io::Result<BufRing> {
         // SAFETY: both layouts have a size above 0; null is checked before use.
-        let (entries, buffers) =
-            unsafe { (alloc::alloc_zeroed(entries_layout()), alloc::alloc_zeroed(buffers_layout())) };
+        let (entries, buffers) = unsafe {
+            (
+                alloc::alloc_zeroed(entries_layout()),
+                alloc::alloc_zeroed(buffers_layout()),
+            )
+        };
         if entries.is_null() || buffers.is_null() {
             alloc::handle_alloc_error(buffers_layout());
         }
-        let mut made = BufRing { entries: entries.cast(), buffers, tail: 0, given: 0 };
+        let mut made = BufRing {
+            entries: entries.cast(),
+            buffers,
+            tail: 0,
+            given: 0,
+        };
         // SAFETY: the entries live until `made` is dropped, which the owner does after the ring.
-        unsafe { ring.submitter().register_buf_ring_with_flags(entries as u64, BUFFERS, GROUP, 0)? };
+        unsafe {
+            ring.submitter()
+                .register_buf_ring_with_flags(entries as u64, BUFFERS, GROUP, 0)?
+        };
         for number in 0..BUFFERS {
             made.give_back(number);
         }

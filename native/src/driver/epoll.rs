@@ -69,7 +69,9 @@ impl Epoll {
 
     /// Brings one connection to what the core wants of it.
     fn settle(&mut self, core: &mut Core, id: ConnId) {
-        let Some(sock) = self.table.get_mut(id) else { return };
+        let Some(sock) = self.table.get_mut(id) else {
+            return;
+        };
         if core.must_reset(id) {
             return self.reset(core, id);
         }
@@ -128,7 +130,9 @@ impl Epoll {
     }
 
     fn on_connection(&mut self, core: &mut Core, id: ConnId, events: u32) {
-        let Some(sock) = self.table.get_mut(id) else { return };
+        let Some(sock) = self.table.get_mut(id) else {
+            return;
+        };
         if sock.has(CONNECTING) {
             return self.on_connect(core, id);
         }
@@ -146,7 +150,9 @@ impl Epoll {
     }
 
     fn on_readable(&mut self, core: &mut Core, id: ConnId, events: u32) {
-        let Some(sock) = self.table.get_mut(id) else { return };
+        let Some(sock) = self.table.get_mut(id) else {
+            return;
+        };
         if !flow::wants_read(core, sock) {
             if events & (RDHUP | BROKEN) != 0 && sockets::at_end(sock.fd.as_fd()) {
                 return self.end(core, id, "");
@@ -159,7 +165,9 @@ impl Epoll {
             Ok(0) => self.end(core, id, ""),
             Ok(count) => {
                 // SAFETY: the kernel has filled the first `count` bytes.
-                let data = unsafe { std::slice::from_raw_parts(self.incoming.as_ptr().cast::<u8>(), count) };
+                let data = unsafe {
+                    std::slice::from_raw_parts(self.incoming.as_ptr().cast::<u8>(), count)
+                };
                 if let Some(reason) = flow::deliver(core, sock, data, &mut self.plain) {
                     self.end(core, id, &reason);
                 } else if sock.tls.is_some() {
@@ -173,7 +181,9 @@ impl Epoll {
     }
 
     fn on_connect(&mut self, core: &mut Core, id: ConnId) {
-        let Some(sock) = self.table.get_mut(id) else { return };
+        let Some(sock) = self.table.get_mut(id) else {
+            return;
+        };
         if let Some(error) = sockets::connect_error(sock.fd.as_fd()) {
             let reason = format!("connect failed: {}", sockets::io_text(&error));
             return self.end(core, id, &reason);
@@ -185,7 +195,13 @@ impl Epoll {
 
     fn on_listener(&mut self, core: &mut Core, listener: u64) {
         for _ in 0..ACCEPT_BATCH {
-            let Some(found) = self.listeners.iter().find(|found| found.listener == listener) else { return };
+            let Some(found) = self
+                .listeners
+                .iter()
+                .find(|found| found.listener == listener)
+            else {
+                return;
+            };
             if found.paused {
                 return;
             }
@@ -238,11 +254,20 @@ impl Driver for Epoll {
         self.batch.clear();
         // SAFETY: the buffer has room for BATCH events and lives through the call.
         let count = unsafe {
-            libc::epoll_wait(self.epoll.as_raw_fd(), self.batch.as_mut_ptr(), BATCH as i32, millis)
+            libc::epoll_wait(
+                self.epoll.as_raw_fd(),
+                self.batch.as_mut_ptr(),
+                BATCH as i32,
+                millis,
+            )
         };
         if count < 0 {
             let error = io::Error::last_os_error();
-            return if error.kind() == io::ErrorKind::Interrupted { Ok(Woke::Interrupted) } else { Err(error) };
+            return if error.kind() == io::ErrorKind::Interrupted {
+                Ok(Woke::Interrupted)
+            } else {
+                Err(error)
+            };
         }
         // SAFETY: the kernel has filled `count` events, at most BATCH.
         unsafe { self.batch.set_len(count as usize) };
@@ -286,11 +311,25 @@ impl Driver for Epoll {
             events |= OUT;
         }
         let known = self.watched.contains_key(&fd);
-        let first = if known { libc::EPOLL_CTL_MOD } else { libc::EPOLL_CTL_ADD };
+        let first = if known {
+            libc::EPOLL_CTL_MOD
+        } else {
+            libc::EPOLL_CTL_ADD
+        };
         let mut result = control(&self.epoll, first, fd, events, KIND_WATCH | fd as u64);
-        if known && result.as_ref().is_err_and(|error| error.raw_os_error() == Some(libc::ENOENT)) {
+        if known
+            && result
+                .as_ref()
+                .is_err_and(|error| error.raw_os_error() == Some(libc::ENOENT))
+        {
             // Closed and opened again since: the set has forgotten it.
-            result = control(&self.epoll, libc::EPOLL_CTL_ADD, fd, events, KIND_WATCH | fd as u64);
+            result = control(
+                &self.epoll,
+                libc::EPOLL_CTL_ADD,
+                fd,
+                events,
+                KIND_WATCH | fd as u64,
+            );
         }
         result?;
         self.watched.insert(fd, mask);
@@ -303,21 +342,52 @@ impl Driver for Epoll {
         }
     }
 
-    fn listen(&mut self, fd: BorrowedFd<'_>, listener: u64, options: &SocketOptions) -> io::Result<()> {
+    fn listen(
+        &mut self,
+        fd: BorrowedFd<'_>,
+        listener: u64,
+        options: &SocketOptions,
+    ) -> io::Result<()> {
         sockets::set_options(fd, options)?;
         socket2::SockRef::from(&fd).set_nonblocking(true)?;
         let fd = fd.try_clone_to_owned()?;
-        control(&self.epoll, libc::EPOLL_CTL_ADD, fd.as_raw_fd(), IN, KIND_LISTENER | listener)?;
-        self.listeners.push(Listener { listener, fd, paused: false });
+        control(
+            &self.epoll,
+            libc::EPOLL_CTL_ADD,
+            fd.as_raw_fd(),
+            IN,
+            KIND_LISTENER | listener,
+        )?;
+        self.listeners.push(Listener {
+            listener,
+            fd,
+            paused: false,
+        });
         Ok(())
     }
 
     fn pause_listener(&mut self, listener: u64, paused: bool) -> bool {
-        let Some(found) = self.listeners.iter_mut().find(|found| found.listener == listener) else { return false };
+        let Some(found) = self
+            .listeners
+            .iter_mut()
+            .find(|found| found.listener == listener)
+        else {
+            return false;
+        };
         if found.paused != paused {
             found.paused = paused;
-            let change = if paused { libc::EPOLL_CTL_DEL } else { libc::EPOLL_CTL_ADD };
-            let _ = control(&self.epoll, change, found.fd.as_raw_fd(), IN, KIND_LISTENER | listener);
+            let change = if paused {
+                libc::EPOLL_CTL_DEL
+            } else {
+                libc::EPOLL_CTL_ADD
+            };
+            let _ = control(
+                &self.epoll,
+                change,
+                found.fd.as_raw_fd(),
+                IN,
+                KIND_LISTENER | listener,
+            );
         }
         true
     }
@@ -357,8 +427,10 @@ impl Driver for Epoll {
         name: &str,
         early: Vec<u8>,
     ) -> Result<(), String> {
-        let stream = TlsStream::new(context, name, mem::take(core.output(id)))?;
-        let Some(sock) = self.table.get_mut(id) else { return Ok(()) };
+        let stream = TlsStream::new(context, name, core.take_output(id))?;
+        let Some(sock) = self.table.get_mut(id) else {
+            return Ok(());
+        };
         sock.tls = Some(Box::new(stream));
         if let Some(reason) = flow::deliver(core, sock, &early, &mut self.plain) {
             self.end(core, id, &reason);
@@ -376,7 +448,10 @@ impl Driver for Epoll {
 }
 
 fn would_wait(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+    matches!(
+        error.kind(),
+        io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+    )
 }
 
 /// Sends from `out` until it is empty or the socket is full; the reason if the connection is broken.
@@ -424,7 +499,13 @@ fn set_interest(epoll: &OwnedFd, sock: &mut Sock, interest: u32) {
         _ => libc::EPOLL_CTL_MOD,
     };
     sock.interest = interest;
-    let _ = control(epoll, change, sock.raw(), interest, KIND_CONNECTION | sock.id);
+    let _ = control(
+        epoll,
+        change,
+        sock.raw(),
+        interest,
+        KIND_CONNECTION | sock.id,
+    );
 }
 
 fn control(epoll: &OwnedFd, change: i32, fd: RawFd, events: u32, tag: u64) -> io::Result<()> {

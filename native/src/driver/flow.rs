@@ -7,7 +7,12 @@ use crate::driver::table::{Sock, REPORTED};
 use crate::tls::TlsStream;
 
 /// Takes bytes from the wire to the core; the reason if the connection is over.
-pub fn deliver(core: &mut Core, sock: &mut Sock, data: &[u8], plain: &mut Vec<u8>) -> Option<String> {
+pub fn deliver(
+    core: &mut Core,
+    sock: &mut Sock,
+    data: &[u8],
+    plain: &mut Vec<u8>,
+) -> Option<String> {
     let Some(tls) = &mut sock.tls else {
         core.received(sock.id, data);
         return None;
@@ -32,11 +37,7 @@ pub fn fill(core: &mut Core, sock: &mut Sock) -> bool {
         seal(core, sock.id, tls, &mut out);
         sock.out = out;
     } else {
-        let output = core.output(sock.id);
-        if output.is_empty() {
-            return false;
-        }
-        sock.out = mem::take(output);
+        sock.out = core.take_output(sock.id);
     }
     !sock.out.is_empty()
 }
@@ -46,7 +47,7 @@ fn seal(core: &mut Core, id: u64, tls: &mut TlsStream, out: &mut Vec<u8>) {
     if !tls.is_secured() {
         return;
     }
-    let plain = mem::take(core.output(id));
+    let plain = core.take_output(id);
     tls.seal(&plain, out);
     core.recycle(plain);
     if core.is_closing(id) {

@@ -48,7 +48,12 @@ impl Driver for Manual {
 
     fn unwatch(&mut self, _fd: RawFd) {}
 
-    fn listen(&mut self, _fd: BorrowedFd<'_>, listener: u64, _options: &SocketOptions) -> io::Result<()> {
+    fn listen(
+        &mut self,
+        _fd: BorrowedFd<'_>,
+        listener: u64,
+        _options: &SocketOptions,
+    ) -> io::Result<()> {
         self.listeners.push(listener);
         Ok(())
     }

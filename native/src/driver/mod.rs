@@ -55,7 +55,12 @@ pub trait Driver: Send {
     fn unwatch(&mut self, fd: RawFd);
 
     /// Accepts from a duplicate of `fd`.
-    fn listen(&mut self, fd: BorrowedFd<'_>, listener: u64, options: &SocketOptions) -> io::Result<()>;
+    fn listen(
+        &mut self,
+        fd: BorrowedFd<'_>,
+        listener: u64,
+        options: &SocketOptions,
+    ) -> io::Result<()>;
     /// False if there is no such listener.
     fn pause_listener(&mut self, listener: u64, paused: bool) -> bool;
     fn unlisten(&mut self, listener: u64) -> bool;

@@ -157,7 +157,9 @@ pub fn at_end(fd: BorrowedFd<'_>) -> bool {
     let mut byte = [MaybeUninit::uninit()];
     match SockRef::from(&fd).recv_with_flags(&mut byte, libc::MSG_DONTWAIT | libc::MSG_PEEK) {
         Ok(count) => count == 0,
-        Err(error) => error.kind() != io::ErrorKind::WouldBlock && error.kind() != io::ErrorKind::Interrupted,
+        Err(error) => {
+            error.kind() != io::ErrorKind::WouldBlock && error.kind() != io::ErrorKind::Interrupted
+        }
     }
 }
 
@@ -197,7 +199,11 @@ pub fn credentials(fd: BorrowedFd<'_>) -> io::Result<Option<(i32, u32, u32)>> {
     if SockRef::from(&fd).domain()? != Domain::UNIX {
         return Ok(None);
     }
-    let mut found = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut found = libc::ucred {
+        pid: 0,
+        uid: 0,
+        gid: 0,
+    };
     let mut size = size_of::<libc::ucred>() as libc::socklen_t;
     // SAFETY: `found` and `size` live through the call and describe a buffer of the size the kernel writes.
     let result = unsafe {
@@ -238,5 +244,7 @@ pub fn error_text(errno: i32) -> String {
 
 /// As `error_text`, for an error of the standard library.
 pub fn io_text(error: &io::Error) -> String {
-    error.raw_os_error().map_or_else(|| error.to_string(), error_text)
+    error
+        .raw_os_error()
+        .map_or_else(|| error.to_string(), error_text)
 }

@@ -13,8 +13,8 @@ pub const RECEIVING: u8 = 2;
 pub const CANCELLING: u8 = 4;
 /// Bytes of `out` are with the kernel, or wait for room.
 pub const SENDING: u8 = 8;
-/// Torn down: only operations under way keep it.
-pub const SHUT: u8 = 16;
+/// Something was wanted while a send was under way: look again when it is done (io_uring).
+pub const MISSED: u8 = 16;
 /// The core holds a number of unsent bytes that is not 0.
 pub const REPORTED: u8 = 32;
 

@@ -13,7 +13,7 @@ use crate::core::{ConnId, Core};
 use crate::driver::bufring::{self, BufRing};
 use crate::driver::flow;
 use crate::driver::sockets::{self, AcceptError};
-use crate::driver::table::{Sock, Table, CANCELLING, CONNECTING, RECEIVING, SENDING};
+use crate::driver::table::{Sock, Table, CANCELLING, CONNECTING, MISSED, RECEIVING, SENDING};
 use crate::driver::{Address, Driver, SocketOptions, Woke, READ, WRITE};
 use crate::tls::{TlsContext, TlsStream};
 
@@ -119,7 +119,9 @@ impl Uring {
 
     /// Brings one connection to what the core wants of it.
     fn settle(&mut self, core: &mut Core, id: ConnId) {
-        let Some(sock) = self.table.get_mut(id) else { return };
+        let Some(sock) = self.table.get_mut(id) else {
+            return;
+        };
         if core.must_reset(id) {
             sockets::reset_on_close(sock.fd.as_fd());
             return self.let_go(core, id);
@@ -130,7 +132,9 @@ impl Uring {
             }
             return;
         }
-        if !sock.has(SENDING) && flow::fill(core, sock) {
+        if sock.has(SENDING) {
+            sock.flags |= MISSED;
+        } else if flow::fill(core, sock) {
             send_rest(&mut self.ring, sock);
             flow::report(core, sock);
         }
@@ -160,7 +164,9 @@ impl Uring {
 
     /// Closes a socket, or waits for the operations that still name it.
     fn drop_sock(&mut self, id: ConnId) {
-        let Some(sock) = self.table.remove(id) else { return };
+        let Some(sock) = self.table.remove(id) else {
+            return;
+        };
         if sock.operations == 0 {
             return;
         }
@@ -213,7 +219,10 @@ impl Uring {
                     }
                 }
                 (0.., _) => self.end(core, id, ""),
-                _ if matches!(-result, libc::ENOBUFS | libc::ECANCELED | libc::EINTR | libc::EAGAIN) => {}
+                _ if matches!(
+                    -result,
+                    libc::ENOBUFS | libc::ECANCELED | libc::EINTR | libc::EAGAIN
+                ) => {}
                 _ => self.end(core, id, &sockets::error_text(-result)),
             }
         } else {
@@ -225,27 +234,33 @@ impl Uring {
     }
 
     fn on_send(&mut self, core: &mut Core, id: ConnId, result: i32) {
-        let Some(sock) = self.table.get_mut(id) else { return self.bury(id, true) };
+        let Some(sock) = self.table.get_mut(id) else {
+            return self.bury(id, true);
+        };
         sock.operations -= 1;
-        sock.flags &= !SENDING;
+        let missed = sock.has(MISSED);
+        sock.flags &= !(SENDING | MISSED);
         if result < 0 && !matches!(-result, libc::EINTR | libc::EAGAIN) {
             return self.end(core, id, &sockets::error_text(-result));
         }
         sock.done += result.max(0) as usize;
         if sock.done < sock.out.len() {
             send_rest(&mut self.ring, sock);
+            sock.flags |= if missed { MISSED } else { 0 };
             flow::report(core, sock);
             return;
         }
         flow::all_sent(core, sock);
         flow::report(core, sock);
-        if sock.tls.is_some() || !core.output(id).is_empty() || core.is_closing(id) {
+        if missed {
             self.again.push(id);
         }
     }
 
     fn on_connect(&mut self, core: &mut Core, id: ConnId) {
-        let Some(sock) = self.table.get_mut(id) else { return self.bury(id, true) };
+        let Some(sock) = self.table.get_mut(id) else {
+            return self.bury(id, true);
+        };
         sock.operations -= 1;
         sock.flags &= !CONNECTING;
         if let Some(error) = sockets::connect_error(sock.fd.as_fd()) {
@@ -257,7 +272,10 @@ impl Uring {
     }
 
     fn on_accept(&mut self, core: &mut Core, serial: u64, result: i32, flags: u32) {
-        let found = self.listeners.iter_mut().find(|found| found.serial == serial);
+        let found = self
+            .listeners
+            .iter_mut()
+            .find(|found| found.serial == serial);
         if result >= 0 {
             // SAFETY: the kernel has just made this descriptor for us.
             let fd = unsafe { OwnedFd::from_raw_fd(result) };
@@ -269,7 +287,10 @@ impl Uring {
         }
         let Some(found) = found else { return };
         found.accepting &= cqueue::more(flags);
-        if result < 0 && result != -libc::ECANCELED && matches!(sockets::judge_accept(-result), AcceptError::Fatal) {
+        if result < 0
+            && result != -libc::ECANCELED
+            && matches!(sockets::judge_accept(-result), AcceptError::Fatal)
+        {
             found.paused = true;
             core.listener_failed(found.listener, sockets::error_text(-result));
         }
@@ -278,7 +299,9 @@ impl Uring {
 
     fn on_watch(&mut self, tag: u64, result: i32, ready: &mut Vec<(RawFd, i32)>) {
         let fd = (tag & 0x00ff_ffff) as RawFd;
-        let Some(watch) = self.watched.get_mut(&fd) else { return };
+        let Some(watch) = self.watched.get_mut(&fd) else {
+            return;
+        };
         if u64::from(watch.serial) != (tag & !KIND_MASK) >> 24 {
             return;
         }
@@ -303,7 +326,9 @@ impl Uring {
 
     fn poll_again(&mut self) {
         while let Some(fd) = self.repoll.pop() {
-            let Some(watch) = self.watched.get_mut(&fd) else { continue };
+            let Some(watch) = self.watched.get_mut(&fd) else {
+                continue;
+            };
             if watch.armed {
                 continue;
             }
@@ -325,13 +350,18 @@ impl Uring {
         let count = self.ring.submission().len() as u32;
         let get_events = 1; // IORING_ENTER_GETEVENTS
                             // SAFETY: no argument is passed, and what is submitted obeys the rule stated in `submit`.
-        let _ = unsafe { self.ring.submitter().enter::<libc::sigset_t>(count, 0, get_events, None) };
+        let _ = unsafe {
+            self.ring
+                .submitter()
+                .enter::<libc::sigset_t>(count, 0, get_events, None)
+        };
     }
 
     fn take_batch(&mut self) {
         self.batch.clear();
         for entry in self.ring.completion().take(BATCH) {
-            self.batch.push((entry.user_data(), entry.result(), entry.flags()));
+            self.batch
+                .push((entry.user_data(), entry.result(), entry.flags()));
         }
     }
 }
@@ -381,7 +411,9 @@ impl Driver for Uring {
             None => self.ring.submit_and_wait(1),
             Some(time) => {
                 let limit = Timespec::from(time);
-                self.ring.submitter().submit_with_args(1, &SubmitArgs::new().timespec(&limit))
+                self.ring
+                    .submitter()
+                    .submit_with_args(1, &SubmitArgs::new().timespec(&limit))
             }
         };
         match result {
@@ -417,7 +449,14 @@ impl Driver for Uring {
         self.unwatch(fd);
         self.next_serial = self.next_serial.wrapping_add(1);
         let serial = self.next_serial;
-        self.watched.insert(fd, Watch { mask, serial, armed: false });
+        self.watched.insert(
+            fd,
+            Watch {
+                mask,
+                serial,
+                armed: false,
+            },
+        );
         self.repoll.push(fd);
         Ok(())
     }
@@ -433,19 +472,36 @@ impl Driver for Uring {
         }
     }
 
-    fn listen(&mut self, fd: BorrowedFd<'_>, listener: u64, options: &SocketOptions) -> io::Result<()> {
+    fn listen(
+        &mut self,
+        fd: BorrowedFd<'_>,
+        listener: u64,
+        options: &SocketOptions,
+    ) -> io::Result<()> {
         sockets::set_options(fd, options)?;
         let fd = fd.try_clone_to_owned()?;
         self.next_serial = self.next_serial.wrapping_add(1);
         let serial = u64::from(self.next_serial);
-        let mut made = Listener { listener, serial, fd, paused: false, accepting: false };
+        let mut made = Listener {
+            listener,
+            serial,
+            fd,
+            paused: false,
+            accepting: false,
+        };
         accept(&mut self.ring, &mut made);
         self.listeners.push(made);
         Ok(())
     }
 
     fn pause_listener(&mut self, listener: u64, paused: bool) -> bool {
-        let Some(found) = self.listeners.iter_mut().find(|found| found.listener == listener) else { return false };
+        let Some(found) = self
+            .listeners
+            .iter_mut()
+            .find(|found| found.listener == listener)
+        else {
+            return false;
+        };
         if found.paused != paused {
             found.paused = paused;
             if paused && found.accepting {
@@ -495,8 +551,10 @@ impl Driver for Uring {
         name: &str,
         early: Vec<u8>,
     ) -> Result<(), String> {
-        let stream = TlsStream::new(context, name, mem::take(core.output(id)))?;
-        let Some(sock) = self.table.get_mut(id) else { return Ok(()) };
+        let stream = TlsStream::new(context, name, core.take_output(id))?;
+        let Some(sock) = self.table.get_mut(id) else {
+            return Ok(());
+        };
         sock.tls = Some(Box::new(stream));
         match flow::deliver(core, sock, &early, &mut self.plain) {
             Some(reason) => self.end(core, id, &reason),
@@ -557,7 +615,10 @@ fn submit(ring: &mut IoUring, entry: squeue::Entry) {
 }
 
 fn cancel(ring: &mut IoUring, tag: u64) {
-    submit(ring, opcode::AsyncCancel::new(tag).build().user_data(KIND_IGNORE));
+    submit(
+        ring,
+        opcode::AsyncCancel::new(tag).build().user_data(KIND_IGNORE),
+    );
 }
 
 fn accept(ring: &mut IoUring, listener: &mut Listener) {
@@ -565,7 +626,9 @@ fn accept(ring: &mut IoUring, listener: &mut Listener) {
         return;
     }
     listener.accepting = true;
-    let entry = opcode::AcceptMulti::new(Fd(listener.fd.as_raw_fd())).flags(libc::SOCK_CLOEXEC).build();
+    let entry = opcode::AcceptMulti::new(Fd(listener.fd.as_raw_fd()))
+        .flags(libc::SOCK_CLOEXEC)
+        .build();
     submit(ring, entry.user_data(KIND_ACCEPT | listener.serial));
 }
 
@@ -573,7 +636,9 @@ fn accept(ring: &mut IoUring, listener: &mut Listener) {
 fn send_rest(ring: &mut IoUring, sock: &mut Sock) {
     let rest = &sock.out[sock.done..];
     let length = u32::try_from(rest.len()).unwrap_or(u32::MAX);
-    let entry = opcode::Send::new(Fd(sock.raw()), rest.as_ptr(), length).flags(libc::MSG_NOSIGNAL).build();
+    let entry = opcode::Send::new(Fd(sock.raw()), rest.as_ptr(), length)
+        .flags(libc::MSG_NOSIGNAL)
+        .build();
     submit(ring, entry.user_data(KIND_SEND | sock.id));
     sock.flags |= SENDING;
     sock.operations += 1;
@@ -599,7 +664,9 @@ fn explain(error: &io::Error) -> String {
     match error.raw_os_error() {
         Some(libc::ENOSYS) => format!("kernel: no io_uring ({text})"),
         Some(libc::EINVAL) => format!("kernel: io_uring is too old ({text})"),
-        Some(libc::EPERM | libc::EACCES) => format!("seccomp or kernel.io_uring_disabled forbids io_uring ({text})"),
+        Some(libc::EPERM | libc::EACCES) => {
+            format!("seccomp or kernel.io_uring_disabled forbids io_uring ({text})")
+        }
         Some(libc::ENOMEM) => format!("memlock: the limit of locked memory is too low ({text})"),
         _ => format!("io_uring does not work ({text})"),
     }

@@ -37,12 +37,16 @@ pub struct Engine {
 
 impl Engine {
     fn driver(&mut self) -> PyResult<&mut Box<dyn Driver>> {
-        self.driver.as_mut().ok_or_else(|| PyRuntimeError::new_err("the engine is shut down"))
+        self.driver
+            .as_mut()
+            .ok_or_else(|| PyRuntimeError::new_err("the engine is shut down"))
     }
 
     fn manual_only(&self, conn: Option<ConnId>) -> PyResult<()> {
         if !self.manual {
-            return Err(PyRuntimeError::new_err("only the manual driver can do this"));
+            return Err(PyRuntimeError::new_err(
+                "only the manual driver can do this",
+            ));
         }
         match conn {
             Some(conn) => self.alive(conn),
@@ -60,8 +64,15 @@ impl Engine {
 
     /// Turns of the hot loop until Python is needed.
     fn turn(&mut self, py: Python<'_>, timeout_us: Option<u64>) -> PyResult<()> {
-        let Engine { core, driver, ready, .. } = self;
-        let driver = driver.as_mut().ok_or_else(|| PyRuntimeError::new_err("the engine is shut down"))?;
+        let Engine {
+            core,
+            driver,
+            ready,
+            ..
+        } = self;
+        let driver = driver
+            .as_mut()
+            .ok_or_else(|| PyRuntimeError::new_err("the engine is shut down"))?;
         let start = monotonic_us();
         core.set_now(start);
         let mut now = start;
@@ -81,7 +92,8 @@ impl Engine {
             now = monotonic_us();
             core.set_now(now);
             driver.collect(core, ready);
-            let over = timeout_us.is_some_and(|limit| now >= start + limit) || now >= start + TURN_LIMIT_US;
+            let over = timeout_us.is_some_and(|limit| now >= start + limit)
+                || now >= start + TURN_LIMIT_US;
             if over || woke == Woke::Interrupted || !ready.is_empty() || core.pending() {
                 break;
             }
@@ -108,7 +120,13 @@ impl Engine {
         if !manual {
             core.set_now(monotonic_us());
         }
-        Ok(Engine { core, driver: Some(made), manual, direct: FxHashSet::default(), ready: Vec::new() })
+        Ok(Engine {
+            core,
+            driver: Some(made),
+            manual,
+            direct: FxHashSet::default(),
+            ready: Vec::new(),
+        })
     }
 
     #[getter]
@@ -128,7 +146,10 @@ impl Engine {
             return Ok(Vec::new());
         }
         // Rounded up, as asyncio expects: waking too early would make it spin.
-        self.turn(py, timeout_s.map(|time| (time.max(0.0) * 1e6).ceil() as u64))?;
+        self.turn(
+            py,
+            timeout_s.map(|time| (time.max(0.0) * 1e6).ceil() as u64),
+        )?;
         Ok(std::mem::take(&mut self.ready))
     }
 
@@ -189,24 +210,36 @@ impl Engine {
 
     fn pause_listener(&mut self, listener: u64) -> PyResult<()> {
         let known = self.driver()?.pause_listener(listener, true);
-        known.then_some(()).ok_or_else(|| PyKeyError::new_err(listener))
+        known
+            .then_some(())
+            .ok_or_else(|| PyKeyError::new_err(listener))
     }
 
     fn resume_listener(&mut self, listener: u64) -> PyResult<()> {
         let known = self.driver()?.pause_listener(listener, false);
-        known.then_some(()).ok_or_else(|| PyKeyError::new_err(listener))
+        known
+            .then_some(())
+            .ok_or_else(|| PyKeyError::new_err(listener))
     }
 
     fn unlisten(&mut self, listener: u64) -> PyResult<()> {
         let known = self.driver()?.unlisten(listener);
-        known.then_some(()).ok_or_else(|| PyKeyError::new_err(listener))
+        known
+            .then_some(())
+            .ok_or_else(|| PyKeyError::new_err(listener))
     }
 
-    fn connect(&mut self, address: &Bound<'_, PyAny>, options: &Bound<'_, PyAny>) -> PyResult<ConnId> {
+    fn connect(
+        &mut self,
+        address: &Bound<'_, PyAny>,
+        options: &Bound<'_, PyAny>,
+    ) -> PyResult<ConnId> {
         let address = records::address(address)?;
         let options = records::socket_options(options)?;
         let Engine { core, driver, .. } = self;
-        let driver = driver.as_mut().ok_or_else(|| PyRuntimeError::new_err("the engine is shut down"))?;
+        let driver = driver
+            .as_mut()
+            .ok_or_else(|| PyRuntimeError::new_err("the engine is shut down"))?;
         Ok(driver.connect(core, &address, &options))
     }
 
@@ -215,7 +248,10 @@ impl Engine {
             self.alive(conn)?;
             return Ok(("unix".into(), 0, "unix".into(), 0));
         }
-        let fd = self.driver()?.socket(conn).ok_or_else(|| PyKeyError::new_err(conn))?;
+        let fd = self
+            .driver()?
+            .socket(conn)
+            .ok_or_else(|| PyKeyError::new_err(conn))?;
         // A peer that is gone already has no name any more.
         Ok(sockets::addresses(fd).unwrap_or_else(|_| ("".into(), 0, "".into(), 0)))
     }
@@ -225,7 +261,10 @@ impl Engine {
             self.alive(conn)?;
             return Err(PyRuntimeError::new_err("not a Unix socket"));
         }
-        let fd = self.driver()?.socket(conn).ok_or_else(|| PyKeyError::new_err(conn))?;
+        let fd = self
+            .driver()?
+            .socket(conn)
+            .ok_or_else(|| PyKeyError::new_err(conn))?;
         sockets::credentials(fd)?.ok_or_else(|| PyRuntimeError::new_err("not a Unix socket"))
     }
 
@@ -233,35 +272,47 @@ impl Engine {
 
     fn server_context(&self, settings: &Bound<'_, PyAny>) -> PyResult<Context> {
         let settings = records::tls_settings(settings)?;
-        Ok(Context { context: TlsContext::server(&settings).map_err(PyValueError::new_err)? })
+        Ok(Context {
+            context: TlsContext::server(&settings).map_err(PyValueError::new_err)?,
+        })
     }
 
     fn client_context(&self, settings: &Bound<'_, PyAny>) -> PyResult<Context> {
         let settings = records::tls_settings(settings)?;
-        Ok(Context { context: TlsContext::client(&settings).map_err(PyValueError::new_err)? })
+        Ok(Context {
+            context: TlsContext::client(&settings).map_err(PyValueError::new_err)?,
+        })
     }
 
     #[pyo3(signature = (conn, context, server_name=""))]
     fn start_tls(&mut self, conn: ConnId, context: &Context, server_name: &str) -> PyResult<bool> {
         self.alive(conn)?;
         if !self.core.in_dialogue(conn) {
-            return Err(PyRuntimeError::new_err("start_tls: the connection is not in dialogue"));
+            return Err(PyRuntimeError::new_err(
+                "start_tls: the connection is not in dialogue",
+            ));
         }
         let direct = self.direct.remove(&conn);
         if !direct && self.core.unread(conn) > 0 {
             return Ok(false);
         }
         let Engine { core, driver, .. } = self;
-        let driver = driver.as_mut().ok_or_else(|| PyRuntimeError::new_err("the engine is shut down"))?;
+        let driver = driver
+            .as_mut()
+            .ok_or_else(|| PyRuntimeError::new_err("the engine is shut down"))?;
         let early = core.take_unread(conn);
-        driver.start_tls(core, conn, &context.context, server_name, early).map_err(PyRuntimeError::new_err)?;
+        driver
+            .start_tls(core, conn, &context.context, server_name, early)
+            .map_err(PyRuntimeError::new_err)?;
         Ok(true)
     }
 
     // -- dialogue
 
     fn proceed(&mut self, conn: ConnId, limit: u64) -> PyResult<()> {
-        self.core.proceed(conn, u32::try_from(limit).unwrap_or(u32::MAX)).map_err(refused)
+        self.core
+            .proceed(conn, u32::try_from(limit).unwrap_or(u32::MAX))
+            .map_err(refused)
     }
 
     fn proceed_startup(&mut self, conn: ConnId) -> PyResult<()> {
@@ -269,7 +320,9 @@ impl Engine {
     }
 
     fn set_dialogue_limit(&mut self, conn: ConnId, limit: u64) -> PyResult<()> {
-        self.core.set_dialogue_limit(conn, u32::try_from(limit).unwrap_or(u32::MAX)).map_err(refused)
+        self.core
+            .set_dialogue_limit(conn, u32::try_from(limit).unwrap_or(u32::MAX))
+            .map_err(refused)
     }
 
     fn send(&mut self, conn: ConnId, data: &[u8]) -> PyResult<()> {
@@ -279,7 +332,9 @@ impl Engine {
     #[pyo3(signature = (conn, data=None, reason=""))]
     fn close(&mut self, conn: ConnId, data: Option<&[u8]>, reason: &str) -> PyResult<()> {
         self.direct.remove(&conn);
-        self.core.close(conn, data.unwrap_or_default(), reason).map_err(refused)
+        self.core
+            .close(conn, data.unwrap_or_default(), reason)
+            .map_err(refused)
     }
 
     // -- pools
@@ -289,7 +344,9 @@ impl Engine {
     }
 
     fn set_pool(&mut self, pool: u64, spec: &Bound<'_, PyAny>) -> PyResult<()> {
-        self.core.set_pool(pool, records::pool_spec(spec)?).map_err(refused)
+        self.core
+            .set_pool(pool, records::pool_spec(spec)?)
+            .map_err(refused)
     }
 
     fn drop_pool(&mut self, pool: u64) -> PyResult<()> {
@@ -309,11 +366,26 @@ impl Engine {
         client_idle_timeout_us: i64,
         query_wait_timeout_us: i64,
     ) -> PyResult<()> {
-        self.core.admit(client, pool, &parameters, client_idle_timeout_us, query_wait_timeout_us).map_err(refused)
+        self.core
+            .admit(
+                client,
+                pool,
+                &parameters,
+                client_idle_timeout_us,
+                query_wait_timeout_us,
+            )
+            .map_err(refused)
     }
 
-    fn readmit(&mut self, client: ConnId, client_idle_timeout_us: i64, query_wait_timeout_us: i64) -> PyResult<()> {
-        self.core.readmit(client, client_idle_timeout_us, query_wait_timeout_us).map_err(refused)
+    fn readmit(
+        &mut self,
+        client: ConnId,
+        client_idle_timeout_us: i64,
+        query_wait_timeout_us: i64,
+    ) -> PyResult<()> {
+        self.core
+            .readmit(client, client_idle_timeout_us, query_wait_timeout_us)
+            .map_err(refused)
     }
 
     fn enroll(&mut self, server: ConnId, pool: u64, parameters: Pairs) -> PyResult<()> {
@@ -351,11 +423,17 @@ impl Engine {
     }
 
     fn pool_counts(&self, pool: u64) -> PyResult<CountsTuple> {
-        self.core.pool_counts(pool).map(records::counts).map_err(refused)
+        self.core
+            .pool_counts(pool)
+            .map(records::counts)
+            .map_err(refused)
     }
 
     fn pool_stats(&self, pool: u64) -> PyResult<[u64; 11]> {
-        self.core.pool_stats(pool).map(records::stats).map_err(refused)
+        self.core
+            .pool_stats(pool)
+            .map(records::stats)
+            .map_err(refused)
     }
 
     fn idle_servers(&self, pool: u64) -> PyResult<Vec<(ConnId, u64)>> {
@@ -423,7 +501,7 @@ impl Engine {
             return Err(PyKeyError::new_err(conn));
         }
         let Engine { core, driver, .. } = self;
-        let taken = std::mem::take(core.output(conn));
+        let taken = core.take_output(conn);
         let data = PyBytes::new(py, &taken);
         core.recycle(taken);
         core.sent(conn, 0);

@@ -21,20 +21,44 @@ const RETURNED: u8 = 12;
 pub fn tuple<'py>(py: Python<'py>, event: &CoreEvent) -> PyResult<Bound<'py, PyTuple>> {
     match event {
         CoreEvent::Accepted { conn, listener } => (ACCEPTED, conn, listener).into_pyobject(py),
-        CoreEvent::AcceptFailed { listener, text } => (ACCEPT_FAILED, listener, text).into_pyobject(py),
-        CoreEvent::Packet { conn, payload } => (PACKET, conn, PyBytes::new(py, payload)).into_pyobject(py),
-        CoreEvent::DirectTls { conn } => (DIRECT_TLS, conn).into_pyobject(py),
-        CoreEvent::Message { conn, kind, payload } => {
-            (MESSAGE, conn, *kind, PyBytes::new(py, payload)).into_pyobject(py)
+        CoreEvent::AcceptFailed { listener, text } => {
+            (ACCEPT_FAILED, listener, text).into_pyobject(py)
         }
-        CoreEvent::Oversize { conn, header } => (OVERSIZE, conn, PyBytes::new(py, header)).into_pyobject(py),
+        CoreEvent::Packet { conn, payload } => {
+            (PACKET, conn, PyBytes::new(py, payload)).into_pyobject(py)
+        }
+        CoreEvent::DirectTls { conn } => (DIRECT_TLS, conn).into_pyobject(py),
+        CoreEvent::Message {
+            conn,
+            kind,
+            payload,
+        } => (MESSAGE, conn, *kind, PyBytes::new(py, payload)).into_pyobject(py),
+        CoreEvent::Oversize { conn, header } => {
+            (OVERSIZE, conn, PyBytes::new(py, header)).into_pyobject(py)
+        }
         CoreEvent::Connected { conn } => (CONNECTED, conn).into_pyobject(py),
         CoreEvent::Secured { conn, facts } => {
-            let certificate = facts.peer_certificate.as_ref().map(|der| PyBytes::new(py, der));
-            (SECURED, conn, &facts.version, &facts.cipher, &facts.alpn, &facts.sni, certificate).into_pyobject(py)
+            let certificate = facts
+                .peer_certificate
+                .as_ref()
+                .map(|der| PyBytes::new(py, der));
+            (
+                SECURED,
+                conn,
+                &facts.version,
+                &facts.cipher,
+                &facts.alpn,
+                &facts.sni,
+                certificate,
+            )
+                .into_pyobject(py)
         }
         CoreEvent::Closed { conn, reason } => (CLOSED, conn, reason).into_pyobject(py),
-        CoreEvent::Fault { client, key, detail } => (FAULT, client, *key, detail).into_pyobject(py),
+        CoreEvent::Fault {
+            client,
+            key,
+            detail,
+        } => (FAULT, client, *key, detail).into_pyobject(py),
         CoreEvent::Starved { pool } => (STARVED, pool).into_pyobject(py),
         CoreEvent::Returned { server } => (RETURNED, server).into_pyobject(py),
     }

@@ -14,7 +14,19 @@ pub struct Context {
 }
 
 /// What `facts` gives, in the order of ConnFacts.
-pub type FactsTuple = (&'static str, u64, u64, u64, &'static str, usize, usize, usize, usize, u64, bool);
+pub type FactsTuple = (
+    &'static str,
+    u64,
+    u64,
+    u64,
+    &'static str,
+    usize,
+    usize,
+    usize,
+    usize,
+    u64,
+    bool,
+);
 pub type CountsTuple = (usize, usize, usize, usize, usize, usize, usize, u64);
 
 fn get<'py, T: FromPyObject<'py>>(record: &Bound<'py, PyAny>, name: &str) -> PyResult<T> {

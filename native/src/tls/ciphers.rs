@@ -5,33 +5,68 @@ use rustls::{CipherSuite, SupportedCipherSuite};
 
 /// Everything we have for TLS 1.2, strongest first, under OpenSSL's names.
 const TLS12: [(&str, SupportedCipherSuite); 6] = [
-    ("ECDHE-ECDSA-AES256-GCM-SHA384", suite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384),
-    ("ECDHE-RSA-AES256-GCM-SHA384", suite::TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384),
-    ("ECDHE-ECDSA-CHACHA20-POLY1305", suite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256),
-    ("ECDHE-RSA-CHACHA20-POLY1305", suite::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256),
-    ("ECDHE-ECDSA-AES128-GCM-SHA256", suite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256),
-    ("ECDHE-RSA-AES128-GCM-SHA256", suite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256),
+    (
+        "ECDHE-ECDSA-AES256-GCM-SHA384",
+        suite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384,
+    ),
+    (
+        "ECDHE-RSA-AES256-GCM-SHA384",
+        suite::TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384,
+    ),
+    (
+        "ECDHE-ECDSA-CHACHA20-POLY1305",
+        suite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256,
+    ),
+    (
+        "ECDHE-RSA-CHACHA20-POLY1305",
+        suite::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256,
+    ),
+    (
+        "ECDHE-ECDSA-AES128-GCM-SHA256",
+        suite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,
+    ),
+    (
+        "ECDHE-RSA-AES128-GCM-SHA256",
+        suite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,
+    ),
 ];
 
 const TLS13: [(&str, SupportedCipherSuite); 3] = [
     ("TLS_AES_256_GCM_SHA384", suite::TLS13_AES_256_GCM_SHA384),
-    ("TLS_CHACHA20_POLY1305_SHA256", suite::TLS13_CHACHA20_POLY1305_SHA256),
+    (
+        "TLS_CHACHA20_POLY1305_SHA256",
+        suite::TLS13_CHACHA20_POLY1305_SHA256,
+    ),
     ("TLS_AES_128_GCM_SHA256", suite::TLS13_AES_128_GCM_SHA256),
 ];
 
 /// Words for sets of ciphers, PgBouncer's and OpenSSL's; ours are all strong, so each names all of them.
-const ALL_WORDS: [&str; 10] =
-    ["default", "secure", "normal", "fast", "all", "HIGH", "DEFAULT", "ALL", "SECURE", "COMPLEMENTOFDEFAULT"];
+const ALL_WORDS: [&str; 10] = [
+    "default",
+    "secure",
+    "normal",
+    "fast",
+    "all",
+    "HIGH",
+    "DEFAULT",
+    "ALL",
+    "SECURE",
+    "COMPLEMENTOFDEFAULT",
+];
 
 /// Classes of ciphers that do not exist here, so excluding them is already done.
 const ABSENT_CLASSES: [&str; 26] = [
-    "aNULL", "eNULL", "NULL", "EXP", "EXPORT", "LOW", "MEDIUM", "MD5", "RC4", "DES", "3DES", "SSLv2", "SSLv3", "ADH",
-    "AECDH", "PSK", "SRP", "kRSA", "RSA", "DSS", "aDSS", "IDEA", "SEED", "CAMELLIA", "SHA1", "SHA",
+    "aNULL", "eNULL", "NULL", "EXP", "EXPORT", "LOW", "MEDIUM", "MD5", "RC4", "DES", "3DES",
+    "SSLv2", "SSLv3", "ADH", "AECDH", "PSK", "SRP", "kRSA", "RSA", "DSS", "aDSS", "IDEA", "SEED",
+    "CAMELLIA", "SHA1", "SHA",
 ];
 
 /// The OpenSSL name of a suite.
 pub fn openssl_name(suite: CipherSuite) -> String {
-    let known = TLS12.iter().chain(TLS13.iter()).find(|(_, known)| known.suite() == suite);
+    let known = TLS12
+        .iter()
+        .chain(TLS13.iter())
+        .find(|(_, known)| known.suite() == suite);
     match known {
         Some((name, _)) => (*name).to_string(),
         None => format!("{suite:?}"),
@@ -41,7 +76,10 @@ pub fn openssl_name(suite: CipherSuite) -> String {
 /// The suites that the two settings allow; an unknown name is an error that says it.
 pub fn select(list: &str, list13: &str) -> Result<Vec<SupportedCipherSuite>, String> {
     let mut chosen: Vec<SupportedCipherSuite> = Vec::new();
-    for word in list13.split([':', ',', ' ']).filter(|word| !word.is_empty()) {
+    for word in list13
+        .split([':', ',', ' '])
+        .filter(|word| !word.is_empty())
+    {
         match TLS13.iter().find(|(name, _)| *name == word) {
             Some((_, suite)) => push_new(&mut chosen, *suite),
             None => return Err(format!("cipher {word} is not available in TLS 1.3")),
@@ -72,7 +110,9 @@ fn select12(list: &str) -> Result<Vec<SupportedCipherSuite>, String> {
             continue;
         }
         match named(word) {
-            Some(suites) => suites.into_iter().for_each(|suite| push_new(&mut chosen, suite)),
+            Some(suites) => suites
+                .into_iter()
+                .for_each(|suite| push_new(&mut chosen, suite)),
             None => return Err(format!("cipher {word} is not available")),
         }
     }
@@ -88,7 +128,11 @@ fn select12(list: &str) -> Result<Vec<SupportedCipherSuite>, String> {
 
 /// The suites a name stands for: one cipher, a keyword, or a property such as `ECDHE` or `AESGCM`.
 fn named(word: &str) -> Option<Vec<SupportedCipherSuite>> {
-    if let Some((_, suite)) = TLS12.iter().chain(TLS13.iter()).find(|(name, _)| *name == word) {
+    if let Some((_, suite)) = TLS12
+        .iter()
+        .chain(TLS13.iter())
+        .find(|(name, _)| *name == word)
+    {
         return Some(vec![*suite]);
     }
     if ALL_WORDS.contains(&word) {
@@ -96,7 +140,9 @@ fn named(word: &str) -> Option<Vec<SupportedCipherSuite>> {
     }
     let parts: Option<Vec<&str>> = word.split('+').map(property).collect();
     let parts = parts?;
-    let matching = TLS12.iter().filter(|(name, _)| parts.iter().all(|part| name.contains(part)));
+    let matching = TLS12
+        .iter()
+        .filter(|(name, _)| parts.iter().all(|part| name.contains(part)));
     Some(matching.map(|(_, suite)| *suite).collect())
 }
 
@@ -117,7 +163,10 @@ fn property(word: &str) -> Option<&'static str> {
 }
 
 fn looks_like_cipher(name: &str) -> bool {
-    name.contains('-') && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+    name.contains('-')
+        && name
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
 }
 
 fn push_new(into: &mut Vec<SupportedCipherSuite>, suite: SupportedCipherSuite) {
@@ -131,7 +180,11 @@ mod tests {
     use super::*;
 
     fn names(list: &str) -> Vec<String> {
-        select12(list).unwrap().iter().map(|suite| openssl_name(suite.suite())).collect()
+        select12(list)
+            .unwrap()
+            .iter()
+            .map(|suite| openssl_name(suite.suite()))
+            .collect()
     }
 
     #[test]
@@ -146,13 +199,22 @@ mod tests {
             names("ECDHE-RSA-AES128-GCM-SHA256:ECDHE-RSA-AES256-GCM-SHA384"),
             ["ECDHE-RSA-AES128-GCM-SHA256", "ECDHE-RSA-AES256-GCM-SHA384"]
         );
-        assert_eq!(names("EECDH+AESGCM:!ECDSA"), ["ECDHE-RSA-AES256-GCM-SHA384", "ECDHE-RSA-AES128-GCM-SHA256"]);
+        assert_eq!(
+            names("EECDH+AESGCM:!ECDSA"),
+            ["ECDHE-RSA-AES256-GCM-SHA384", "ECDHE-RSA-AES128-GCM-SHA256"]
+        );
     }
 
     #[test]
     fn unknown_names_are_refused_by_name() {
-        assert_eq!(select12("AES256-SHA").unwrap_err(), "cipher AES256-SHA is not available");
-        assert_eq!(select("default", "TLS_FOO").unwrap_err(), "cipher TLS_FOO is not available in TLS 1.3");
+        assert_eq!(
+            select12("AES256-SHA").unwrap_err(),
+            "cipher AES256-SHA is not available"
+        );
+        assert_eq!(
+            select("default", "TLS_FOO").unwrap_err(),
+            "cipher TLS_FOO is not available in TLS 1.3"
+        );
         assert!(select12("default:!nonsense").is_err());
     }
 }

@@ -50,7 +50,9 @@ impl TlsContext {
             Some(verifier) => builder.with_client_cert_verifier(verifier),
             None => builder.with_no_client_auth(),
         };
-        let mut config = builder.with_single_cert(chain, key).map_err(|error| format!("certificate and key: {error}"))?;
+        let mut config = builder
+            .with_single_cert(chain, key)
+            .map_err(|error| format!("certificate and key: {error}"))?;
         config.alpn_protocols = vec![ALPN.to_vec()];
         // PostgreSQL's clients never resume a session, so tickets would be waste.
         config.send_tls13_tickets = 0;
@@ -60,7 +62,11 @@ impl TlsContext {
     /// For connections we made.
     pub fn client(settings: &TlsSettings) -> Result<TlsContext, String> {
         let provider = provider(settings)?;
-        let roots = if settings.verify_chain || settings.verify_name { Some(roots(&settings.ca_pem)?) } else { None };
+        let roots = if settings.verify_chain || settings.verify_name {
+            Some(roots(&settings.ca_pem)?)
+        } else {
+            None
+        };
         let judge = ServerJudge::new(provider.clone(), roots, settings.verify_name)?;
         let builder = ClientConfig::builder_with_provider(provider)
             .with_protocol_versions(&versions(settings)?)
@@ -83,7 +89,10 @@ impl TlsContext {
 
 fn provider(settings: &TlsSettings) -> Result<Arc<CryptoProvider>, String> {
     let cipher_suites = ciphers::select(&settings.ciphers, &settings.tls13_ciphers)?;
-    Ok(Arc::new(CryptoProvider { cipher_suites, ..ring::default_provider() }))
+    Ok(Arc::new(CryptoProvider {
+        cipher_suites,
+        ..ring::default_provider()
+    }))
 }
 
 fn versions(settings: &TlsSettings) -> Result<Vec<&'static SupportedProtocolVersion>, String> {
@@ -93,7 +102,9 @@ fn versions(settings: &TlsSettings) -> Result<Vec<&'static SupportedProtocolVers
             "tlsv1.3" => found.push(&rustls::version::TLS13),
             "tlsv1.2" => found.push(&rustls::version::TLS12),
             "tlsv1.0" | "tlsv1.1" | "tlsv1" => {
-                return Err(format!("protocol {name} is not available: it is insecure, use tlsv1.2 or tlsv1.3"))
+                return Err(format!(
+                    "protocol {name} is not available: it is insecure, use tlsv1.2 or tlsv1.3"
+                ))
             }
             _ => return Err(format!("unknown TLS protocol {name}")),
         }
@@ -114,7 +125,8 @@ fn certificates(pem: &[u8], what: &str) -> Result<Vec<CertificateDer<'static>>, 
 }
 
 fn private_key(pem: &[u8]) -> Result<PrivateKeyDer<'static>, String> {
-    PrivateKeyDer::from_pem_slice(pem).map_err(|error| format!("the key file is not readable as PEM: {error}"))
+    PrivateKeyDer::from_pem_slice(pem)
+        .map_err(|error| format!("the key file is not readable as PEM: {error}"))
 }
 
 /// Trusted authorities, and the same certificates as they are.
@@ -129,7 +141,9 @@ fn roots(ca_pem: &[u8]) -> Result<(RootCertStore, Vec<CertificateDer<'static>>),
     }
     let list = certificates(ca_pem, "CA")?;
     for certificate in &list {
-        store.add(certificate.clone()).map_err(|error| format!("the CA file: {error}"))?;
+        store
+            .add(certificate.clone())
+            .map_err(|error| format!("the CA file: {error}"))?;
     }
     Ok((store, list))
 }

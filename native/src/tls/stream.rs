@@ -31,11 +31,20 @@ impl TlsStream {
     /// `before`: plain bytes that must go out first, such as the answer to SSLRequest.
     pub fn new(context: &TlsContext, name: &str, before: Vec<u8>) -> Result<TlsStream, String> {
         let session = match context {
-            TlsContext::Server(config) => ServerConnection::new(config.clone()).map(Connection::Server),
-            TlsContext::Client(config) => ClientConnection::new(config.clone(), peer_name(name)?).map(Connection::Client),
+            TlsContext::Server(config) => {
+                ServerConnection::new(config.clone()).map(Connection::Server)
+            }
+            TlsContext::Client(config) => {
+                ClientConnection::new(config.clone(), peer_name(name)?).map(Connection::Client)
+            }
         };
         let session = session.map_err(|error| error.to_string())?;
-        let mut made = TlsStream { session, pending: before, secured: false, farewell: false };
+        let mut made = TlsStream {
+            session,
+            pending: before,
+            secured: false,
+            farewell: false,
+        };
         made.collect_pending();
         Ok(made)
     }
@@ -139,10 +148,19 @@ impl TlsStream {
         };
         TlsFacts {
             version,
-            cipher: session.negotiated_cipher_suite().map(|suite| openssl_name(suite.suite())).unwrap_or_default(),
-            alpn: session.alpn_protocol().map(|name| String::from_utf8_lossy(name).into_owned()).unwrap_or_default(),
+            cipher: session
+                .negotiated_cipher_suite()
+                .map(|suite| openssl_name(suite.suite()))
+                .unwrap_or_default(),
+            alpn: session
+                .alpn_protocol()
+                .map(|name| String::from_utf8_lossy(name).into_owned())
+                .unwrap_or_default(),
             sni,
-            peer_certificate: session.peer_certificates().and_then(|chain| chain.first()).map(|first| first.to_vec()),
+            peer_certificate: session
+                .peer_certificates()
+                .and_then(|chain| chain.first())
+                .map(|first| first.to_vec()),
         }
     }
 }
@@ -150,7 +168,10 @@ impl TlsStream {
 /// The name to verify. Without one an address stands in, which sends no SNI and matches no certificate.
 fn peer_name(name: &str) -> Result<ServerName<'static>, String> {
     if name.is_empty() {
-        return Ok(ServerName::IpAddress(IpAddr::V4(Ipv4Addr::from([0, 0, 0, 0]))));
+        return Ok(ServerName::IpAddress(IpAddr::V4(Ipv4Addr::from([
+            0, 0, 0, 0,
+        ]))));
     }
-    ServerName::try_from(name.to_string()).map_err(|_| format!("{name:?} is not a valid server name"))
+    ServerName::try_from(name.to_string())
+        .map_err(|_| format!("{name:?} is not a valid server name"))
 }

@@ -9,7 +9,8 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::ParsedCertificate;
 use rustls::{
-    CertificateError, DigitallySignedStruct, DistinguishedName, Error, RootCertStore, SignatureScheme,
+    CertificateError, DigitallySignedStruct, DistinguishedName, Error, RootCertStore,
+    SignatureScheme,
 };
 
 /// Judges a server's certificate; the signature of the handshake is always checked.
@@ -30,12 +31,22 @@ impl ServerJudge {
         name: bool,
     ) -> Result<ServerJudge, String> {
         let Some((store, trusted)) = roots else {
-            return Ok(ServerJudge { provider, chain: None, trusted: Vec::new(), name: false });
+            return Ok(ServerJudge {
+                provider,
+                chain: None,
+                trusted: Vec::new(),
+                name: false,
+            });
         };
         let chain = WebPkiServerVerifier::builder_with_provider(Arc::new(store), provider.clone())
             .build()
             .map_err(|error| error.to_string())?;
-        Ok(ServerJudge { provider, chain: Some(chain), trusted, name })
+        Ok(ServerJudge {
+            provider,
+            chain: Some(chain),
+            trusted,
+            name,
+        })
     }
 }
 
@@ -48,7 +59,9 @@ impl ServerCertVerifier for ServerJudge {
         ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        let Some(chain) = &self.chain else { return Ok(ServerCertVerified::assertion()) };
+        let Some(chain) = &self.chain else {
+            return Ok(ServerCertVerified::assertion());
+        };
         if self.trusted.iter().any(|known| known == end_entity) {
             if self.name {
                 verify_server_name(&ParsedCertificate::try_from(end_entity)?, server_name)?;
@@ -70,7 +83,12 @@ impl ServerCertVerifier for ServerJudge {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls12_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
+        verify_tls12_signature(
+            message,
+            cert,
+            dss,
+            &self.provider.signature_verification_algorithms,
+        )
     }
 
     fn verify_tls13_signature(
@@ -79,11 +97,18 @@ impl ServerCertVerifier for ServerJudge {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls13_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
+        verify_tls13_signature(
+            message,
+            cert,
+            dss,
+            &self.provider.signature_verification_algorithms,
+        )
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.provider.signature_verification_algorithms.supported_schemes()
+        self.provider
+            .signature_verification_algorithms
+            .supported_schemes()
     }
 }
 
@@ -117,7 +142,12 @@ impl ClientCertVerifier for AnyClient {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls12_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
+        verify_tls12_signature(
+            message,
+            cert,
+            dss,
+            &self.provider.signature_verification_algorithms,
+        )
     }
 
     fn verify_tls13_signature(
@@ -126,10 +156,17 @@ impl ClientCertVerifier for AnyClient {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls13_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
+        verify_tls13_signature(
+            message,
+            cert,
+            dss,
+            &self.provider.signature_verification_algorithms,
+        )
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.provider.signature_verification_algorithms.supported_schemes()
+        self.provider
+            .signature_verification_algorithms
+            .supported_schemes()
     }
 }
