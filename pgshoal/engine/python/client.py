@@ -38,7 +38,14 @@ def client_input(core: Core, client: Client, data: bytes) -> None:
     at = 0
     end = len(data)
     while at < end and (client.mode is LINKED or client.mode is PARKED):
-        step = _streamed(core, client, data, at, end) if client.skip else _message(core, client, data, at, end)
+        if client.skip:
+            joined = client.link
+            at += _streamed(core, client, data, at, end)
+            if client.link is not joined:
+                # Released: the next waiter goes before the rest of this.
+                break
+            continue
+        step = _message(core, client, data, at, end)
         if step < 0:
             break
         at += step
@@ -49,6 +56,8 @@ def client_input(core: Core, client: Client, data: bytes) -> None:
         core.touch(server)
     if at < end:
         client.inbuf += data[at:] if at else data
+        if core.freed and client.mode is PARKED:
+            core.unread.append(client)
 
 
 def _streamed(core: Core, client: Client, data: bytes, at: int, end: int) -> int:
@@ -98,7 +107,7 @@ def _message(core: Core, client: Client, data: bytes, at: int, end: int) -> int:
         # The server answers this with an error and is out of COPY.
         server.copy_in = False
         return _stream(client, length, True)
-    if code == 0x51 and core.limits.disable_pqexec:
+    if code == 0x51 and core.limits.disable_pqexec and (length > SMALL_REQUEST or end - at > length):
         core.fault(client, "pqexec_disallowed")
         return _STOP
     if code in b"PDCB" or ((code == 0x51 or code == 0x45) and length <= SMALL_REQUEST):
@@ -158,24 +167,27 @@ def _collected(core: Core, client: Client, data: bytes, at: int, end: int, code:
         return _STOP
     message = data[at : at + total]
     if code == 0x50:
+        if client.link is None and not core.acquire(client):
+            return _STOP
         parsed = requests.parse_parts(message)
         if parsed is None:
             core.fault(client, "broken_parse")
             return _STOP
-        if client.link is None and not core.acquire(client):
-            return _STOP
         requests.parse(core, client, message, *parsed)
         return total
+    tracking_close = code == 0x43 and client.link is None and client.pool is not None and client.pool.max_prepared > 0
+    if not tracking_close and client.link is None and not core.acquire(client):
+        return _STOP
     if code == 0x44 or code == 0x43:
         if length < 6 or message[5] not in b"SP" or message.find(b"\0", 6) != length:
             core.fault(client, "broken_describe" if code == 0x44 else "broken_close")
             return _STOP
-        if code == 0x43 and client.link is None and message[5] == 0x53 and client.pool.max_prepared:  # type: ignore[union-attr]
+        if tracking_close and message[5] == 0x53:
             requests.forget_statement(client, message[6:-1])
             core.write(client, CLOSE_COMPLETE)
             return total
-    if client.link is None and not core.acquire(client):
-        return _STOP
+        if tracking_close and not core.acquire(client):
+            return _STOP
     if code == 0x51:
         requests.query(core, client, message)
     elif code == 0x45:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from pgshoal.engine.python.params import ParameterSet
     from pgshoal.engine.python.pool import Pool
-    from pgshoal.engine.python.prepared import Mapping, Statement, UnnamedCopy
+    from pgshoal.engine.python.prepared import Cached, Statement, UnnamedCopy
     from pgshoal.engine.python.queue import Entry
 
 DIALOGUE: Final = "dialogue"
@@ -84,10 +84,8 @@ class Client(Conn):
         "link",
         "listener",
         "notified",
-        "parked_us",
         "portals",
         "prepared",
-        "tls_asked",
         "unnamed",
         "wait_limit_us",
         "wait_us",
@@ -101,14 +99,12 @@ class Client(Conn):
         self.fresh = True
         #: Python has been given something and must say how to go on.
         self.awaiting = False
-        self.tls_asked = False
         self.errored = False
         self.wait_us = 0
-        self.parked_us = 0
         self.notified = False
         self.idle_limit_us = 0
         self.wait_limit_us = -1
-        self.prepared: dict[bytes, Mapping] = {}
+        self.prepared: dict[bytes, Statement] = {}
         self.unnamed: UnnamedCopy | None = None
         #: Portals bound to a statement that resets or deallocates: name -> True or the deallocated name.
         self.portals: dict[bytes, bool | bytes] = {}
@@ -125,6 +121,7 @@ class Server(Conn):
         "connecting",
         "copy_in",
         "decide",
+        "described",
         "ending",
         "enrolled",
         "extras",
@@ -135,9 +132,10 @@ class Server(Conn):
         "query_us",
         "queue",
         "sets",
-        "stale",
         "status",
         "unnamed",
+        "unnamed_gen",
+        "unnamed_waits",
         "void",
         "xact_us",
     )
@@ -149,7 +147,7 @@ class Server(Conn):
         self.link: Client | None = None
         self.connecting = True
         self.enrolled = False
-        #: The message going by ends the head of the queue.
+        #: The message going by has ended the head of the queue: what it uncovered waits for its last byte.
         self.ending = False
         #: SSLRequest was sent: one bare byte answers it; then nothing is parsed until Python goes on.
         self.answer_due = False
@@ -165,12 +163,15 @@ class Server(Conn):
         self.idle_us = 0
         self.query_us = 0
         self.xact_us = 0
-        #: Statement -> None, or the entry of its Parse while that waits; least recently used first.
-        self.cache: dict[Statement, Entry | None] = {}
-        self.stale: dict[Statement, bool] = {}
+        #: Least recently used first.
+        self.cache: dict[Statement, Cached] = {}
         self.void = False
-        #: Serial of the unnamed statement it holds; 0 none, -1 not known.
+        #: Serial of the unnamed statement it holds; 0 none, -1 not known. Parses of it in the queue, Syncs before.
         self.unnamed = 0
-        #: Names it does not report that we have set: lower-case name -> value, None when not known.
+        self.unnamed_waits = 0
+        self.unnamed_gen = 0
+        #: A ParameterDescription has been seen for the head.
+        self.described = False
+        #: What we have set and must remember: lower-case name -> value, None when not known.
         self.extras: dict[str, str | None] = {}
         self.sets: list[tuple[str, str | None]] = []

@@ -24,7 +24,6 @@ from pgshoal.engine.python.dialogue import client_dialogue
 from pgshoal.engine.python.frames import DIALOGUE_PENDING_MAX, ERR_CRASHED, PAUSE_ABOVE, RESUME_BELOW
 from pgshoal.engine.python.params import Parameters, set_query
 from pgshoal.engine.python.prepared import Store
-from pgshoal.engine.python.queue import INJECTED_QUERY
 from pgshoal.engine.python.server import server_input
 
 if TYPE_CHECKING:
@@ -80,10 +79,10 @@ class Core:
                 conn.inbuf += data
                 client_dialogue(self, conn)
                 return
-            if mode is FROZEN or mode is CLOSING:
-                return
             if conn.pool is not None:
                 conn.pool.client_bytes += len(data)
+            if mode is FROZEN or mode is CLOSING:
+                return
             client_input(self, conn, data)
         if self.freed or self.unread:
             self.settle()
@@ -177,6 +176,7 @@ class Core:
         if client is not None and mode in (LINKED, LINKING):
             self.unlink(client, server)
             client.mode = FROZEN
+            client.inbuf.clear()
             self.emit((Event.FAULT, client.id, key, "" if key == "server_crashed" else detail))
 
     def fault(self, client: Client, key: str, detail: str = "") -> None:
@@ -191,12 +191,14 @@ class Core:
         server = client.link
         if server is None:
             return
-        half = client.skip > 0 and client.forwarding
-        if half or server.out:
+        half = (client.skip > 0 and client.forwarding) or server.skip or server.inbuf
+        if server.mode is LINKING:
+            why = NOT_READY
+        elif half or server.out:
             why = UNSENT
         elif server.queue:
             why = IN_PROGRESS
-        elif server.status != "I" or server.busy or server.skip or server.inbuf:
+        elif server.status != "I" or server.busy or client.errored:
             why = NOT_READY
         else:
             why = ""
@@ -220,17 +222,15 @@ class Core:
         server.busy = False
         server.query_us = 0
         server.xact_us = 0
+        server.unnamed_waits = 0
+        server.described = False
         server.ending = False
         server.sets = []
 
     def statement_block(self, client: Client, server: Server) -> None:
         """A transaction block in statement mode: both go."""
-        client.mode = FROZEN
-        client.inbuf.clear()
-        self.emit((Event.FAULT, client.id, "statement_mode_transaction", ""))
-        self.unlink(client, server)
-        self.forget(server)
-        self.emit((Event.CLOSED, server.id, "transaction blocks not allowed in statement pooling mode"))
+        key = "statement_mode_transaction"
+        self.server_lost(server, "transaction blocks not allowed in statement pooling mode", key, "")
 
     # -- linking
 
@@ -240,10 +240,11 @@ class Core:
         self.unlink(client, server)
         client.skip, client.forwarding = skip, forwarding
         client.mode = PARKED
-        client.parked_us = self.now
+        client.last_us = self.now
         server.mode = IDLE
         self.freed.append(server)
-        self.unread.append(client)
+        if client.inbuf:
+            self.unread.append(client)
 
     def place(self, server: Server) -> None:
         """Give a free server to a cancel, to Python, to the first waiter or to the idle list."""
@@ -264,7 +265,7 @@ class Core:
         if pool.waiting and not pool.paused:
             client = pool.waiting.pop(next(iter(pool.waiting)))
             self.join(client, server)
-            self.unread.appendleft(client)
+            self.unread.append(client)
         else:
             server.mode = IDLE
             server.idle_us = self.now
@@ -303,8 +304,7 @@ class Core:
             if sets:
                 client.mode = server.mode = LINKING
                 server.sets = sets
-                server.query_us = self.now
-                server.queue.append(INJECTED_QUERY)
+                server.status = "I"
                 self.write(server, set_query(sets))
                 return
         client.mode = server.mode = LINKED
@@ -316,7 +316,7 @@ class Core:
             client = pool.waiting.pop(next(iter(pool.waiting)))
             self.join(client, server)
             self.unread.append(client)
-        self.settle()
+            self.settle()
 
     def forget_extras(self, server: Server) -> None:
         """DISCARD ALL: what we set is gone."""

@@ -98,6 +98,6 @@ def _note(core: Core, server: Server, code: int, message: bytes) -> None:
     elif code == 0x43:
         tag = message[5:-1]
         if tag in (b"DEALLOCATE ALL", b"DISCARD ALL"):
-            server.cache, server.stale, server.void = {}, {}, False
+            server.cache, server.void = {}, False
             if tag == b"DISCARD ALL":
                 core.forget_extras(server)

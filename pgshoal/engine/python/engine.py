@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 from pgshoal.engine.contract import (
     Address,
@@ -37,18 +37,19 @@ from pgshoal.engine.python.conn import (
 from pgshoal.engine.python.core import Core
 from pgshoal.engine.python.dialogue import client_dialogue, server_dialogue
 from pgshoal.engine.python.driver import EpollDriver
-from pgshoal.engine.python.frames import GSSENC_REQUEST, SERVER_DIALOGUE_LIMIT, SSL_REQUEST
+from pgshoal.engine.python.frames import SERVER_DIALOGUE_LIMIT, SSL_REQUEST
 from pgshoal.engine.python.manual import ManualDriver
 from pgshoal.engine.python.pool import Pool
 from pgshoal.engine.python.server import server_input
+from pgshoal.wire.params import canonical_name
 
 
 class PythonEngine:
-    """The engine in plain Python; `driver` is "epoll" for sockets or "manual" for tests."""
+    """The engine in plain Python; `driver` is "manual" for tests, anything else means sockets."""
 
     name = "python"
 
-    def __init__(self, driver: Literal["epoll", "manual"] = "epoll") -> None:
+    def __init__(self, driver: str = "sockets") -> None:
         self._core = Core()
         self._last_pool = 0
         self._driver: EpollDriver | ManualDriver
@@ -168,18 +169,17 @@ class PythonEngine:
 
     def set_dialogue_limit(self, conn: ConnId, limit: int) -> None:
         """Servers: largest message accepted in dialogue."""
-        found = self._conn(conn)
+        found = self._alive(conn)
         found.limit = limit
 
     def send(self, conn: ConnId, data: bytes) -> None:
         """Send in dialogue; also to a waiting client."""
-        found = self._conn(conn)
+        found = self._alive(conn)
         if found.mode is not DIALOGUE and found.mode is not WAITING:
             raise RuntimeError(f"send in mode {found.mode}")
         self._core.write(found, bytes(data))
         if isinstance(found, Server):
-            if data in (SSL_REQUEST, GSSENC_REQUEST):
-                found.answer_due = True
+            found.answer_due = data == SSL_REQUEST
             if found.answered:
                 found.answered = False
                 server_dialogue(self._core, found)
@@ -188,9 +188,7 @@ class PythonEngine:
     def close(self, conn: ConnId, data: bytes = b"", reason: str = "") -> None:
         """Send, flush, close; the partner is told."""
         core = self._core
-        found = self._conn(conn)
-        if found.mode is CLOSING:
-            raise RuntimeError("close in mode closing")
+        found = self._alive(conn)
         joined = found.mode in (LINKED, LINKING)
         core.leave_pool(found)
         found.mode = CLOSING
@@ -256,7 +254,7 @@ class PythonEngine:
         home.clients[found.id] = found
         found.mode = PARKED
         found.awaiting = False
-        found.parked_us = core.now
+        found.last_us = core.now
         found.idle_limit_us = client_idle_timeout_us
         found.wait_limit_us = query_wait_timeout_us
         if found.inbuf:
@@ -268,9 +266,9 @@ class PythonEngine:
 
     def readmit(self, client: ConnId, client_idle_timeout_us: int, query_wait_timeout_us: int) -> None:
         """New limits of an admitted client."""
-        found = self._conn(client)
-        if not isinstance(found, Client) or found.pool is None:
-            raise RuntimeError("readmit of a connection that was not admitted")
+        found = self._alive(client)
+        if not isinstance(found, Client):
+            raise RuntimeError("not a client")
         found.idle_limit_us = client_idle_timeout_us
         found.wait_limit_us = query_wait_timeout_us
 
@@ -381,10 +379,10 @@ class PythonEngine:
     def parameters(self, conn: ConnId) -> dict[str, str]:
         """Tracked values, canonical names."""
         found = self._conn(conn)
-        values = dict(found.values.values())
+        values = {name: value for name, (_, value) in found.values.items()}
         if isinstance(found, Server):
-            values.update({name: value for name, value in found.extras.items() if value is not None})
-        return values
+            values = {name: value for name, value in found.extras.items() if value is not None} | values
+        return {canonical_name(name): values[name] for name in sorted(values)}
 
     def overdue(self, now_us: int) -> list[tuple[ConnId, str]]:
         """Clients past a limit; also resets connections that close too slowly."""
@@ -435,8 +433,14 @@ class PythonEngine:
     def _conn(self, conn: ConnId) -> Conn:
         return self._core.conns[conn]
 
-    def _in(self, conn: ConnId, mode: str) -> Conn:
+    def _alive(self, conn: ConnId) -> Conn:
         found = self._core.conns[conn]
+        if found.mode is CLOSING:
+            raise KeyError(conn)
+        return found
+
+    def _in(self, conn: ConnId, mode: str) -> Conn:
+        found = self._alive(conn)
         if found.mode is not mode:
             raise RuntimeError(f"connection is {found.mode}, not {mode}")
         return found
@@ -448,7 +452,7 @@ class PythonEngine:
         return found
 
     def _server(self, conn: ConnId, mode: str = "") -> Server:
-        found = self._in(conn, mode) if mode else self._core.conns[conn]
+        found = self._in(conn, mode) if mode else self._alive(conn)
         if not isinstance(found, Server):
             raise RuntimeError("not a server")
         return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
@@ -24,6 +25,9 @@ NOT_TRACKED = frozenset(
     }
 )
 NAME_LISTS = frozenset({"search_path", "temp_tablespaces", "local_preload_libraries", "session_preload_libraries"})
+
+
+_NAME = re.compile(r"[a-z_][a-z0-9_.$]*\Z")
 
 
 class ParameterSet:
@@ -66,20 +70,18 @@ class Parameters:
         conn.values = {}
         for name, value in pairs:
             lower = name.lower()
-            if lower not in NOT_TRACKED:
+            if trackable(lower):
                 conn.values[lower] = (name, value)
         self.intern(conn)
 
     def report(self, conn: Conn, name: str, value: str) -> None:
         """A ParameterStatus that concerns this connection."""
         lower = name.lower()
-        if lower in NOT_TRACKED:
+        if not trackable(lower):
             return
         if conn.values.get(lower) == (name, value):
             return
         conn.values[lower] = (name, value)
-        if conn.is_server:
-            conn.extras.pop(lower, None)  # type: ignore[attr-defined]
         self.intern(conn)
 
     def difference(self, client: Client, server: Server) -> list[tuple[str, str | None]]:
@@ -120,15 +122,20 @@ class Parameters:
         """The SETs of `server.sets` have succeeded."""
         for name, value in server.sets:
             held = server.values.get(name)
-            if value is None:
-                server.extras.pop(name, None)
-            elif held is not None:
-                client.values[name] = held
-            else:
-                server.extras[name] = value
+            server.extras.pop(name, None)
+            if value is not None:
+                if held is not None:
+                    client.values[name] = held
+                if held is None or name in self.extra:
+                    server.extras[name] = value
         server.sets = []
         self.intern(client)
         self.intern(server)
+
+
+def trackable(lower: str) -> bool:
+    """A plain word that a server lets us SET."""
+    return _NAME.match(lower) is not None and lower not in NOT_TRACKED
 
 
 def quoted(value: str) -> str:
@@ -154,7 +161,7 @@ def set_query(sets: Iterable[tuple[str, str | None]]) -> bytes:
 
 def status_pair(message: bytes) -> tuple[str, str] | None:
     """Name and value of a whole ParameterStatus, or None if it is broken."""
-    parts = message[5:].split(b"\0")
-    if len(parts) != 3 or parts[2]:
+    parts = message[5:].split(b"\0", 2)
+    if len(parts) != 3:
         return None
     return parts[0].decode("utf-8", "replace"), parts[1].decode("utf-8", "replace")

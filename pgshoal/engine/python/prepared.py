@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakValueDictionary
 
@@ -13,9 +14,10 @@ if TYPE_CHECKING:
     from pgshoal.engine.python.conn import Client, Server
 
 _RESET = re.compile(
-    rb"[ \t\n\r\f\v]*(?:DEALLOCATE[ \t\n\r\f\v]+(?:PREPARE[ \t\n\r\f\v]+)?|DISCARD[ \t\n\r\f\v]+)ALL[ \t\n\r\f\v]*;?[ \t\n\r\f\v]*\Z",
+    rb"[ \t\n\r\f\v]*(?:DEALLOCATE[ \t\n\r\f\v]+(?:PREPARE[ \t\n\r\f\v]+)?|DISCARD[ \t\n\r\f\v]+)ALL"
+    rb"[ \t\n\r\f\v]*;?[ \t\n\r\f\v]*\Z",
     re.I,
-)  # noqa: E501
+)
 _DEALLOCATE = re.compile(
     rb"[ \t\n\r\f\v]*DEALLOCATE(?:[ \t\n\r\f\v]+PREPARE)?"
     rb'(?:[ \t\n\r\f\v]*"((?:[^"]|"")+)"|[ \t\n\r\f\v]+([A-Za-z_\x80-\xff][A-Za-z0-9_$\x80-\xff]*))'
@@ -23,8 +25,6 @@ _DEALLOCATE = re.compile(
     re.I,
 )
 _FIRST_LETTERS = frozenset(b"dD \t\n\r\f\v")
-
-MISSING: Any = object()
 
 
 def is_reset(text: bytes) -> bool:
@@ -55,11 +55,18 @@ class Statement:
         self.reset = is_reset(tail[: tail.index(0)])
 
 
-class Mapping(NamedTuple):
-    """A client's name: its statement, and the entry that made it while that waits."""
+class Cached:
+    """A statement on a server."""
 
-    statement: Statement
-    entry: Entry | None
+    __slots__ = ("gen", "owner", "stale", "waits")
+
+    def __init__(self, stale: bool = False) -> None:
+        #: It must be closed and parsed again before its next use.
+        self.stale = stale
+        #: Parses of it in the queue; how many Syncs had been sent at the last; the client's name it was for.
+        self.waits = 0
+        self.gen = 0
+        self.owner: bytes | None = None
 
 
 class UnnamedCopy(NamedTuple):
@@ -69,7 +76,6 @@ class UnnamedCopy(NamedTuple):
     message: bytes
     special: bool | bytes
     mentions: tuple[str, ...]
-    entry: Entry | None
 
 
 class Store:
@@ -92,55 +98,82 @@ class Store:
 
 
 def push(server: Server, entry: Entry, message: bytes) -> None:
-    """Send a request of the pooler's own, or one made for the client, and expect its answer."""
-    entry.gen = server.gen
+    """Send a request and expect its answer."""
     server.queue.append(entry)
     server.out.append(message)
     server.out_size += len(message)
 
 
-def usable(server: Server, statement: Statement) -> bool:
-    """True if the server surely has the statement when the next request reaches it."""
-    entry = server.cache.get(statement, MISSING)
-    return entry is None or (entry is not MISSING and entry.gen == server.gen)
+# A server's cache: least recently used first
+
+
+def usable(server: Server, statement: Statement, owner: bytes | None = None) -> bool:
+    """True if the server surely has the statement when the next request reaches it; it becomes the newest."""
+    cached = server.cache.pop(statement, None)
+    if cached is None:
+        return False
+    server.cache[statement] = cached
+    if cached.stale:
+        return False
+    certain = not cached.waits or cached.gen == server.gen
+    return certain or (owner is not None and cached.owner == owner)
 
 
 def clear_way(server: Server, statement: Statement) -> None:
     """Close a statement that may stand on the server under this name but is not to be used."""
-    uncertain = server.cache.pop(statement, None) is not None
-    if server.stale.pop(statement, False) or uncertain:
-        entry = Entry(CLOSE, INJECTED)
-        entry.statement = statement
-        entry.former = MISSING
-        push(server, entry, named(b"C", b"S" + statement.name, b""))
+    if statement in server.cache:
+        _inject_close(server, statement, True)
 
 
-def ensure(server: Server, statement: Statement) -> None:
-    """Let the server have the statement; it becomes the most recently used."""
-    if usable(server, statement):
-        server.cache[statement] = server.cache.pop(statement)
+def _inject_close(server: Server, statement: Statement, stale: bool) -> None:
+    entry = Entry(CLOSE, INJECTED)
+    entry.statement = statement
+    entry.stale = stale
+    push(server, entry, named(b"C", b"S" + statement.name, b""))
+
+
+def ensure(server: Server, statement: Statement, owner: bytes | None = None) -> None:
+    """Let the server have the statement; `owner` is the client's name that is being used."""
+    if usable(server, statement, owner):
         return
     clear_way(server, statement)
     entry = Entry(PARSE, INJECTED)
     entry.statement = statement
     push(server, entry, named(b"P", statement.name, statement.tail))
-    added(server, statement, entry)
+    added(server, statement, None)
 
 
-def added(server: Server, statement: Statement, entry: Entry) -> None:
+def added(server: Server, statement: Statement, owner: bytes | None) -> None:
     """A Parse of the statement has been sent: it is the most recently used, and the oldest have to go."""
     cache = server.cache
-    cache.pop(statement, None)
-    cache[statement] = entry
     pool = server.pool
     assert pool is not None
     pool.server_parses += 1
-    while len(cache) > pool.max_prepared and len(cache) > 1:
-        victim = next((st for st, waits in cache.items() if waits is None), None) or next(iter(cache))
-        close = Entry(CLOSE, INJECTED)
-        close.statement = victim
-        close.former = cache.pop(victim)
-        push(server, close, named(b"C", b"S" + victim.name, b""))
+    cached = cache.pop(statement, None) or Cached()
+    cache[statement] = cached
+    cached.stale = False
+    cached.waits += 1
+    cached.gen = server.gen
+    cached.owner = owner
+    while len(cache) > pool.max_prepared:
+        victim = next((st for st, held in cache.items() if not held.waits), None) or next(iter(cache))
+        gone = cache.pop(victim)
+        _inject_close(server, victim, gone.stale or gone.waits > 0)
+
+
+def restore(server: Server, statement: Statement, stale: bool) -> None:
+    """Put a statement back as the least recently used, unless it is there again."""
+    if statement not in server.cache:
+        server.cache = {statement: Cached(stale), **server.cache}
+
+
+def mark_stale(server: Server, statement: Statement) -> None:
+    """The server holds something else under this name."""
+    restore(server, statement, True)
+    server.cache[statement].stale = True
+
+
+# PGBOUNCER_VOID and the unnamed statement
 
 
 def ensure_void(server: Server) -> None:
@@ -155,22 +188,29 @@ def ensure_void(server: Server) -> None:
 def ensure_unnamed(client: Client, server: Server) -> None:
     """Before a use of the unnamed statement: the server must hold the client's, or none at all."""
     copy = client.unnamed
+    held = server.unnamed
     if copy is None:
-        if server.unnamed:
+        if held:
             entry = Entry(CLOSE, INJECTED)
-            entry.unnamed = (None, server.unnamed)
+            entry.unnamed = (None, held)
             server.unnamed = 0
             push(server, entry, CLOSE_UNNAMED)
         return
-    waits = copy.entry
-    if server.unnamed == copy.serial and (waits is None or waits.gen == server.gen):
+    uncertain = server.unnamed_waits > 0 and server.unnamed_gen != server.gen
+    if held == copy.serial and not uncertain:
         return
     entry = Entry(PARSE, INJECTED)
-    entry.unnamed = (copy, server.unnamed)
-    entry.serial = copy.serial
-    client.unnamed = copy._replace(entry=entry)
-    server.unnamed = copy.serial
+    entry.unnamed = (None, held)
+    unnamed_sent(server, entry, copy.serial)
     push(server, entry, copy.message)
+
+
+def unnamed_sent(server: Server, entry: Entry, serial: int) -> None:
+    """A Parse of the unnamed statement goes out."""
+    entry.serial = serial
+    server.unnamed = serial
+    server.unnamed_waits += 1
+    server.unnamed_gen = server.gen
 
 
 def rewritten(tail: bytes) -> bytes:
@@ -183,95 +223,100 @@ def rewritten(tail: bytes) -> bytes:
 
 def set_aside(client: Client, server: Server) -> tuple[Any, ...]:
     """Both maps as they are, leaving empty ones."""
-    saved = (client.prepared, server.cache, server.stale, server.void)
-    client.prepared, server.cache, server.stale, server.void = {}, {}, {}, False
+    saved = (client.prepared, server.cache, server.void)
+    client.prepared, server.cache, server.void = {}, {}, False
     return saved
 
 
 def give_back(client: Client, server: Server, saved: tuple[Any, ...]) -> None:
     """A reset has failed: the maps hold again what they held, below what they got since."""
-    prepared, cache, stale, void = saved
+    prepared, cache, void = saved
     client.prepared = {**prepared, **client.prepared}
     newer = server.cache
-    server.cache = {st: waits for st, waits in cache.items() if st not in newer} | newer
-    server.stale = {st: True for st in stale if st not in newer} | server.stale
+    server.cache = {st: held for st, held in cache.items() if st not in newer} | newer
     server.void = server.void or void
 
 
-def reset_done(client: Client, server: Server) -> None:
-    """A tag says that the server has dropped all its statements: only what waits in the queue stays."""
-    client.prepared = {name: mapping for name, mapping in client.prepared.items() if mapping.entry is not None}
-    server.cache = {st: waits for st, waits in server.cache.items() if waits is not None}
-    server.stale = {}
-    server.void = False
-    forget_former(server)
+def reset_done(client: Client, server: Server, ahead: bool) -> None:
+    """A tag says that the server has dropped all its statements: only what waits in the queue stays.
 
-
-def forget_former(server: Server) -> None:
-    """A completed reset: the Closes behind it have nothing to give back."""
-    for entry in server.queue:
+    `ahead`: the maps were set aside when the request was read.
+    """
+    names: set[bytes] = set()
+    void = False
+    for entry in islice(server.queue, 1, None):
         if entry.kind == CLOSE and not entry.plain:
-            entry.statement = None
-            entry.mapping = None
+            entry.statement = entry.mapping = None
+        if entry.kind == PARSE and not entry.plain:
+            void = void or entry.void
+            if entry.name is not None and entry.duplicate is None:
+                names.add(entry.name)
+    if not ahead:
+        client.prepared = {name: st for name, st in client.prepared.items() if name in names}
+        server.cache = {st: held for st, held in server.cache.items() if held.waits}
+        server.void = server.void and void
 
 
 # What happens to an entry's changes
 
 
-def commit(client: Client, server: Server, entry: Entry) -> None:
+def commit(server: Server, entry: Entry) -> None:
     """The answer to this Parse has come."""
-    statement = entry.statement
-    if statement is not None and server.cache.get(statement) is entry:
-        server.cache[statement] = None
-    name = entry.name
-    if name is not None:
-        mapping = client.prepared.get(name)
-        if mapping is not None and mapping.entry is entry:
-            client.prepared[name] = Mapping(mapping.statement, None)
-    if entry.void:
-        server.void = True
-    copy = client.unnamed
-    if copy is not None and copy.entry is entry:
-        client.unnamed = copy._replace(entry=None)
+    if entry.unnamed is not None:
+        server.unnamed_waits -= 1
+    elif entry.statement is not None:
+        cached = server.cache.get(entry.statement)
+        if cached is not None and cached.waits:
+            cached.waits -= 1
 
 
-def undo(client: Client, server: Server, entry: Entry, failed: bool = False) -> None:
+def undo(client: Client, server: Server, entry: Entry, failed: bool) -> None:
     """This request has failed, or will never be looked at."""
     if entry.saved is not None:
         give_back(client, server, entry.saved)
         entry.saved = None
     if entry.dealloc is not None:
         server.void = True
+        entry.dealloc = None
     if entry.kind == PARSE:
         _undo_parse(client, server, entry, failed)
     elif entry.kind == CLOSE:
-        _undo_close(client, server, entry)
+        _undo_close(client, server, entry, failed)
 
 
 def _undo_parse(client: Client, server: Server, entry: Entry, failed: bool) -> None:
-    statement = entry.statement
-    if statement is not None and server.cache.get(statement) is entry:
-        del server.cache[statement]
-    if entry.name is not None:
-        mapping = client.prepared.get(entry.name)
-        if mapping is not None and mapping.entry is entry:
-            del client.prepared[entry.name]
+    if entry.void:
+        server.void = False
     if entry.unnamed is not None:
-        copy, mark = entry.unnamed
-        if client.unnamed is not None and client.unnamed.serial == entry.serial:
-            client.unnamed = None if failed else copy
-        if server.unnamed == entry.serial:
-            server.unnamed = 0 if failed else mark
-
-
-def _undo_close(client: Client, server: Server, entry: Entry) -> None:
-    if entry.unnamed is not None and not server.unnamed:
-        server.unnamed = entry.unnamed[1]
+        server.unnamed_waits -= 1
+        if entry.origin != INJECTED and client.unnamed is not None and client.unnamed.serial == entry.serial:
+            client.unnamed = None if failed else entry.unnamed[0]
+        _take_mark_back(server, entry, failed)
+        return
+    mapped = entry.mapping
+    if entry.name is not None and mapped is not None and client.prepared.get(entry.name) is mapped:
+        del client.prepared[entry.name]
     statement = entry.statement
-    if entry.origin == INJECTED and statement is not None and statement not in server.cache:
-        if entry.former is MISSING:
-            server.stale[statement] = True
-        else:
-            server.cache = {statement: entry.former, **server.cache}
+    if statement is not None:
+        cached = server.cache.get(statement)
+        if cached is not None:
+            cached.waits = max(cached.waits - 1, 0)
+            if not cached.waits:
+                del server.cache[statement]
+
+
+def _undo_close(client: Client, server: Server, entry: Entry, failed: bool) -> None:
+    if entry.unnamed is not None:
+        if client.unnamed is None:
+            client.unnamed = entry.unnamed[0]
+        _take_mark_back(server, entry, failed)
+    elif entry.statement is not None:
+        restore(server, entry.statement, entry.stale)
     if entry.name is not None and entry.mapping is not None and entry.name not in client.prepared:
         client.prepared[entry.name] = entry.mapping
+
+
+def _take_mark_back(server: Server, entry: Entry, failed: bool) -> None:
+    assert entry.unnamed is not None
+    if server.unnamed == entry.serial:
+        server.unnamed = 0 if failed else entry.unnamed[1]

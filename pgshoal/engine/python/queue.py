@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from pgshoal.engine.python.prepared import Mapping, Statement
+    from pgshoal.engine.python.prepared import Statement, UnnamedCopy
 
 QUERY: Final = 0
 FUNCTION: Final = 1
@@ -36,16 +36,14 @@ class Entry:
         "answer",
         "dealloc",
         "duplicate",
-        "former",
-        "gen",
         "kind",
         "mapping",
         "name",
         "origin",
         "plain",
         "saved",
-        "seen_t",
         "serial",
+        "stale",
         "statement",
         "unnamed",
         "void",
@@ -55,27 +53,25 @@ class Entry:
         self.kind = kind
         self.origin = origin
         self.plain = plain
-        self.gen = 0
         self.answer = b""
         #: Parse, Close: the client's name that was mapped or dropped.
         self.name: bytes | None = None
         #: Parse, injected Close: what the server's cache gained or lost; Bind, Describe: what they use.
         self.statement: Statement | None = None
-        #: Close: the mapping that was dropped.
-        self.mapping: Mapping | None = None
+        #: Parse, Close: the statement the client's name was mapped to.
+        self.mapping: Statement | None = None
         #: Parse of a name that is mapped: (name, this Parse's own tail, the mapped statement).
         self.duplicate: tuple[bytes, bytes, Statement] | None = None
-        #: Injected Close: the cache value of an evicted statement, or None when a stale one was closed.
-        self.former: Any = None
+        #: Injected Close: undone, it leaves a stale statement.
+        self.stale = False
         #: Query, Execute: the maps set aside by a reset.
         self.saved: tuple[Any, ...] | None = None
         #: Query, Execute: the client's name a DEALLOCATE speaks of.
         self.dealloc: bytes | None = None
-        #: Parse of the unnamed statement: (the copy before it, the server's mark before it), and its serial.
-        self.unnamed: tuple[Any, int] | None = None
+        #: Parse or Close of the unnamed statement: (the copy before it, the server's mark before it), and its serial.
+        self.unnamed: tuple[UnnamedCopy | None, int] | None = None
         self.serial = 0
         self.void = False
-        self.seen_t = False
 
 
 PLAIN: Final = tuple(Entry(kind, FORWARDED, plain=True) for kind in range(10))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pgshoal.engine.python import prepared
 from pgshoal.engine.python.frames import CLOSE_COMPLETE, LENGTH, PARSE_COMPLETE, VOID_TEXT, named
-from pgshoal.engine.python.prepared import Mapping, UnnamedCopy
+from pgshoal.engine.python.prepared import UnnamedCopy
 from pgshoal.engine.python.queue import (
     BIND,
     CLOSE,
@@ -44,11 +44,6 @@ def _send(server: Server, message: bytes) -> None:
     server.out_size += len(message)
 
 
-def _expect(server: Server, entry: Entry) -> None:
-    entry.gen = server.gen
-    server.queue.append(entry)
-
-
 def _linked(client: Client) -> tuple[Server, Pool]:
     server = client.link
     assert server is not None
@@ -82,7 +77,7 @@ def query(core: Core, client: Client, message: bytes) -> None:
     begin(core, server)
     table = core.parameters_table
     if table.extra:
-        table.doubt(server, table.mentioned(message[5:]))
+        table.doubt(server, table.mentioned(message[5:-1] if message[-1] == 0 else b""))
     entry = PLAIN_QUERY
     if pool.pooled:
         _drop_unnamed(client, server)
@@ -134,34 +129,35 @@ def parse(core: Core, client: Client, message: bytes, name: bytes, tail: bytes) 
         _parse_unnamed(core, client, server, pool, message, tail, mentions)
         return
     pool.client_parses += 1
-    mapping = client.prepared.get(name)
-    if mapping is not None:
+    mapped = client.prepared.get(name)
+    if mapped is not None:
         begin(core, server)
         table.doubt(server, mentions)
-        prepared.ensure(server, mapping.statement)
+        prepared.ensure(server, mapped)
         pool.server_parses += 1
         entry = Entry(PARSE)
-        entry.duplicate = (name, tail, mapping.statement)
-        _send(server, named(b"P", mapping.statement.name, tail))
-        _expect(server, entry)
+        entry.duplicate = (name, tail, mapped)
+        _send(server, named(b"P", mapped.name, tail))
+        server.queue.append(entry)
         return
     statement = core.store.get(tail, mentions)
+    client.prepared[name] = statement
     has = prepared.usable(server, statement)
     begin(core, server, not has)
     table.doubt(server, mentions)
     entry = Entry(PARSE, SKIPPED if has else FORWARDED)
     entry.name = name
-    client.prepared[name] = Mapping(statement, entry)
+    entry.mapping = statement
     if has:
         entry.answer = PARSE_COMPLETE
-        _expect(server, entry)
+        server.queue.append(entry)
         settle_head(core, client, server)
         return
     prepared.clear_way(server, statement)
     entry.statement = statement
     _send(server, named(b"P", statement.name, tail))
-    _expect(server, entry)
-    prepared.added(server, statement, entry)
+    server.queue.append(entry)
+    prepared.added(server, statement, name)
 
 
 def _parse_unnamed(
@@ -177,14 +173,18 @@ def _parse_unnamed(
             if dropped is not None and dropped in client.prepared:
                 special = dropped
                 message = named(b"P", b"", prepared.rewritten(tail))
-    core.serial += 1
+    before = client.unnamed
+    if before is not None and not server.unnamed_waits and before.message == message:
+        copy = before
+    else:
+        core.serial += 1
+        copy = UnnamedCopy(core.serial, message, special, mentions)
     entry = Entry(PARSE)
-    entry.serial = core.serial
-    entry.unnamed = (client.unnamed, server.unnamed)
-    client.unnamed = UnnamedCopy(core.serial, message, special, mentions, entry)
-    server.unnamed = core.serial
+    entry.unnamed = (before, server.unnamed)
+    client.unnamed = copy
+    prepared.unnamed_sent(server, entry, copy.serial)
     _send(server, message)
-    _expect(server, entry)
+    server.queue.append(entry)
 
 
 # Bind, Describe, Execute, Close
@@ -201,18 +201,6 @@ def bind_names(data: bytes, at: int, end: int) -> tuple[bytes, bytes, int] | Non
     return data[at + 5 : portal_end], data[portal_end + 1 : name_end], name_end + 1 - at
 
 
-def _use(client: Client, server: Server, name: bytes) -> Mapping | None:
-    """Let the server have the statement that a Bind or Describe names; None: nothing is known of it."""
-    mapping = client.prepared.get(name)
-    if mapping is not None:
-        own = mapping.entry
-        if own is None or own.origin != FORWARDED or server.cache.get(mapping.statement) is not own:
-            prepared.ensure(server, mapping.statement)
-        else:
-            server.cache[mapping.statement] = server.cache.pop(mapping.statement)
-    return mapping
-
-
 def bind(core: Core, client: Client, portal: bytes, name: bytes, rest: int) -> None:
     """Bind up to its names; `rest` bytes of it follow."""
     server, pool = _linked(client)
@@ -227,9 +215,9 @@ def bind(core: Core, client: Client, portal: bytes, name: bytes, rest: int) -> N
             mentions = client.unnamed.mentions
     elif pool.max_prepared:
         pool.binds += 1
-        mapping = _use(client, server, name)
-        if mapping is not None:
-            statement = mapping.statement
+        statement = client.prepared.get(name)
+        if statement is not None:
+            prepared.ensure(server, statement, name)
             name = statement.name
             special = statement.reset
             mentions = statement.mentions
@@ -243,12 +231,6 @@ def bind(core: Core, client: Client, portal: bytes, name: bytes, rest: int) -> N
         client.portals.pop(portal, None)
     head = b"%b\0%b\0" % (portal, name)
     _send(server, b"B" + LENGTH.pack(len(head) + rest + 4) + head)
-    _expect_shared(server, entry)
-
-
-def _expect_shared(server: Server, entry: Entry) -> None:
-    if not entry.plain:
-        entry.gen = server.gen
     server.queue.append(entry)
 
 
@@ -263,13 +245,14 @@ def describe(core: Core, client: Client, message: bytes) -> None:
         if pool.pooled and not name:
             prepared.ensure_unnamed(client, server)
         elif pool.max_prepared:
-            mapping = _use(client, server, name)
-            if mapping is not None:
+            statement = client.prepared.get(name)
+            if statement is not None:
+                prepared.ensure(server, statement, name)
                 entry = Entry(DESCRIBE_STATEMENT)
-                entry.statement = mapping.statement
-                message = named(b"D", b"S" + mapping.statement.name, b"")
+                entry.statement = statement
+                message = named(b"D", b"S" + statement.name, b"")
     _send(server, message)
-    _expect_shared(server, entry)
+    server.queue.append(entry)
 
 
 def execute(core: Core, client: Client, message: bytes) -> None:
@@ -288,31 +271,37 @@ def execute(core: Core, client: Client, message: bytes) -> None:
             entry = Entry(EXECUTE)
             entry.dealloc = special
     _send(server, message)
-    _expect_shared(server, entry)
+    server.queue.append(entry)
 
 
-def forget_statement(client: Client, name: bytes) -> Mapping | None:
-    """Close of a statement: the name is free again."""
-    if not name:
+def forget_statement(client: Client, name: bytes) -> None:
+    """Close of a statement by a parked client: the name is free again."""
+    if name:
+        client.prepared.pop(name, None)
+    else:
         client.unnamed = None
-    return client.prepared.pop(name, None)
 
 
 def close(core: Core, client: Client, message: bytes) -> None:
-    """Close: of a statement it never reaches the server while tracking is on."""
+    """Close: of a named statement it never reaches the server while tracking is on."""
     server, pool = _linked(client)
-    if message[5] != 0x53 or not pool.max_prepared:
-        begin(core, server)
-        if pool.pooled and message[5] == 0x53 and len(message) == 7:
-            client.unnamed = None
-        _send(server, message)
-        server.queue.append(PLAIN[CLOSE])
-        return
-    begin(core, server, False)
     name = message[6:-1]
-    entry = Entry(CLOSE, SKIPPED)
-    entry.answer = CLOSE_COMPLETE
-    entry.name = name
-    entry.mapping = forget_statement(client, name)
-    _expect(server, entry)
-    settle_head(core, client, server)
+    named_statement = message[5] == 0x53 and name != b""
+    if named_statement and pool.max_prepared:
+        begin(core, server, False)
+        entry = Entry(CLOSE, SKIPPED)
+        entry.answer = CLOSE_COMPLETE
+        entry.name = name
+        entry.mapping = client.prepared.pop(name, None)
+        server.queue.append(entry)
+        settle_head(core, client, server)
+        return
+    begin(core, server)
+    entry = PLAIN[CLOSE]
+    if message[5] == 0x53 and not name and pool.pooled:
+        entry = Entry(CLOSE)
+        entry.unnamed = (client.unnamed, server.unnamed)
+        client.unnamed = None
+        server.unnamed = 0
+    _send(server, message)
+    server.queue.append(entry)

@@ -131,9 +131,8 @@ def _idle(core: Core, server: Server, data: bytes, at: int, end: int) -> int:
                 server.need = length + 1
                 break
             pair = status_pair(data[at : at + 1 + length])
-            if pair is None:
-                return _broken(core, server, ERR_HEADER)
-            core.parameters_table.report(server, *pair)
+            if pair is not None:
+                core.parameters_table.report(server, *pair)
             at += 1 + length
         else:
             server.forwarding = False
@@ -152,36 +151,32 @@ def _linking(core: Core, server: Server, data: bytes, at: int, end: int) -> int:
         if end - at < 5:
             break
         code, length = HEADER.unpack_from(data, at)
-        if code not in SERVER_TYPES:
-            return _broken(core, server, ERR_UNKNOWN)
         if _bad_length(code, length):
             return _broken(core, server, ERR_HEADER)
-        if code in b"SZE" and end - at <= length and (code != 0x45 or length <= COLLECT_MAX):
+        if code not in SERVER_TYPES:
+            return _broken(core, server, ERR_UNKNOWN)
+        collected = code in SERVER_COLLECTED or (code == 0x45 and length <= COLLECT_MAX)
+        if collected and end - at <= length:
             server.need = length + 1
             break
         if code == 0x53:
             pair = status_pair(data[at : at + 1 + length])
-            if pair is None:
-                return _broken(core, server, ERR_HEADER)
-            core.parameters_table.report(server, *pair)
-            assert server.link is not None
-            core.parameters_table.report(server.link, *pair)
-            at += 1 + length
+            if pair is not None:
+                core.parameters_table.report(server, *pair)
+                assert server.link is not None
+                core.parameters_table.report(server.link, *pair)
         elif code == 0x45:
-            text = error_fields(data[at : at + 1 + length]).get(0x4D, b"") if length <= COLLECT_MAX else b""
+            text = error_fields(data[at : at + 1 + length]).get(0x4D, b"")
             core.server_lost(server, "var change failed", "invalid_server_parameter", text.decode("utf-8", "replace"))
             return 0
         elif code == 0x5A:
             at += 6
             if data[at - 1] != 0x49:
-                return _broken(core, server, ERR_UNKNOWN if data[at - 1] in _STATUS else ERR_HEADER)
+                return _broken(core, server, ERR_UNKNOWN)
             _settled(core, server)
             return at
-        elif code in b"123nst":
-            return _broken(core, server, ERR_UNKNOWN)
-        else:
-            server.forwarding = False
-            server.skip = length + 1
+        server.forwarding = False
+        server.skip = length + 1
     return at
 
 
@@ -189,11 +184,9 @@ def _settled(core: Core, server: Server) -> None:
     """The SETs are done: the two are linked, and the client's kept input is looked at."""
     client = server.link
     assert client is not None
-    server.queue.clear()
-    server.query_us = 0
     core.parameters_table.settled(client, server)
     client.mode = server.mode = LINKED
-    core.unread.appendleft(client)
+    core.unread.append(client)
 
 
 def _linked(core: Core, server: Server, data: bytes, at: int, end: int) -> int:
@@ -216,7 +209,7 @@ def _linked(core: Core, server: Server, data: bytes, at: int, end: int) -> int:
                 _pass(core, client, data, start, at)
                 start = at
                 server.ending = False
-                _advance(core, client, server)
+                _settle_head(core, client, server)
             continue
         if end - at < 5:
             break
@@ -231,6 +224,8 @@ def _linked(core: Core, server: Server, data: bytes, at: int, end: int) -> int:
         verdict = _judge(core, client, server, head, code, data, at, end, length)
         if verdict >= PASS:
             _begin(server, verdict, length)
+            if verdict >= END:
+                _advance(core, client, server)
         elif verdict == NEED_MORE:
             break
         else:
@@ -274,10 +269,10 @@ def _judge(
     length: int,
 ) -> int:
     """What is to be done with one message of a linked server."""
-    if code not in SERVER_TYPES:
-        return BAD_MESSAGE
     if _bad_length(code, length):
         return BAD_HEADER
+    if code not in SERVER_TYPES:
+        return BAD_MESSAGE
     whole = end - at > length
     if not whole and (code in SERVER_COLLECTED or (code == 0x45 and length <= COLLECT_MAX)):
         server.need = length + 1
@@ -294,7 +289,7 @@ def _judge(
         return BAD_MESSAGE
     kind = head.kind
     silent = head.origin == INJECTED
-    if code in ENDS[kind]:
+    if code in ENDS[kind] and (kind != DESCRIBE_STATEMENT or server.described):
         if code == 0x43 and kind == EXECUTE:
             _tag(core, client, server, head, data[at + 5 : at + length])
         return END_SILENT if silent else END
@@ -304,24 +299,25 @@ def _judge(
         _tag(core, client, server, head, data[at + 5 : at + length])
     elif code == 0x47 or code == 0x57:
         _copy_begins(client, server)
+    elif code == 0x74:
+        server.described = True
     return SWALLOW if silent else PASS
 
 
 def _judge_ready(server: Server, head: Entry | None, status: int) -> int:
-    if status not in _STATUS:
-        return BAD_HEADER
     if head is None or not ENDED_BY_READY[head.kind]:
         return BAD_MESSAGE
+    if status not in _STATUS:
+        return BAD_HEADER
     pool = server.pool
     return STATEMENT_BLOCK if pool is not None and pool.statement_mode and status != 0x49 else READY
 
 
 def _reported(core: Core, client: Client, server: Server, message: bytes) -> int:
     pair = status_pair(message)
-    if pair is None:
-        return BAD_HEADER
-    core.parameters_table.report(server, *pair)
-    core.parameters_table.report(client, *pair)
+    if pair is not None:
+        core.parameters_table.report(server, *pair)
+        core.parameters_table.report(client, *pair)
     return PASS
 
 
@@ -331,47 +327,45 @@ def _ready(core: Core, client: Client, server: Server, status: int) -> None:
     pool = server.pool
     assert pool is not None
     queue.popleft()
-    server.status = _STATUS[status]
-    server.busy = False
     if queue:
         _settle_head(core, client, server)
+    server.status = _STATUS[status]
+    server.busy = bool(queue)
+    server.copy_in = False
     now = core.now
     if not queue:
         pool.queries += 1
-        pool.query_time += now - server.query_us
+        pool.query_time += now - (server.query_us or now)
         server.query_us = 0
     if status == 0x49:
-        if server.xact_us:
-            pool.xacts += 1
-            pool.xact_time += now - server.xact_us
-            server.xact_us = 0
+        pool.xacts += 1
+        pool.xact_time += now - (server.xact_us or now)
+        server.xact_us = now if queue else 0
+        client.portals = {}
         if not queue and pool.pooled and not (client.skip and client.forwarding):
             core.release(client, server)
-        elif queue:
-            server.xact_us = now
 
 
 def _advance(core: Core, client: Client, server: Server) -> None:
-    """The head has got its answer."""
+    """The head is being answered."""
     entry = server.queue.popleft()
+    server.described = False
     if not entry.plain and entry.kind == PARSE:
         if entry.duplicate is not None:
             _duplicate_worked(core, client, server, entry)
-        prepared.commit(client, server, entry)
-    if server.queue:
-        _settle_head(core, client, server)
-    if not server.queue:
-        server.query_us = 0
+        prepared.commit(server, entry)
 
 
 def _duplicate_worked(core: Core, client: Client, server: Server, entry: Entry) -> None:
     """A Parse of a mapped name has succeeded: the mapped one had failed, and this server has an odd statement."""
     assert entry.duplicate is not None
     name, tail, mapped = entry.duplicate
-    statement = core.store.get(tail, core.parameters_table.mentioned(tail))
-    client.prepared[name] = prepared.Mapping(statement, None)
-    server.cache.pop(mapped, None)
-    server.stale[mapped] = True
+    if name in client.prepared:
+        prepared.mark_stale(server, mapped)
+        return
+    statement = core.store.get(tail, core.parameters_table.mentioned(tail[: tail.index(0)]))
+    client.prepared.setdefault(name, statement)
+    prepared.mark_stale(server, mapped)
 
 
 def _settle_head(core: Core, client: Client, server: Server) -> None:
@@ -381,8 +375,6 @@ def _settle_head(core: Core, client: Client, server: Server) -> None:
         head = queue[0]
         if head.origin == SKIPPED:
             core.write(client, head.answer)
-            if head.kind == PARSE:
-                prepared.commit(client, server, head)
         elif head.kind != COPY_END:
             return
         queue.popleft()
@@ -390,9 +382,8 @@ def _settle_head(core: Core, client: Client, server: Server) -> None:
 
 def settle_head(core: Core, client: Client, server: Server) -> None:
     """As after an answer, for a request just added."""
-    _settle_head(core, client, server)
-    if not server.queue:
-        server.query_us = 0
+    if not server.ending:
+        _settle_head(core, client, server)
 
 
 def _tag(core: Core, client: Client, server: Server, head: Entry, tag: bytes) -> None:
@@ -403,11 +394,11 @@ def _tag(core: Core, client: Client, server: Server, head: Entry, tag: bytes) ->
     if not tag.startswith(b"D"):
         return
     if tag == b"DEALLOCATE ALL" or tag == b"DISCARD ALL":
-        if head.saved is not None:
+        ahead = head.saved is not None
+        if not head.plain:
             head.saved = None
-            prepared.forget_former(server)
-        elif server.pool is not None and server.pool.pooled:
-            prepared.reset_done(client, server)
+            head.dealloc = None
+        prepared.reset_done(client, server, ahead)
         if tag == b"DISCARD ALL":
             core.forget_extras(server)
     elif tag == b"DEALLOCATE" and head.dealloc is not None:
@@ -438,7 +429,8 @@ def _copy_begins(client: Client, server: Server) -> None:
             del queue[index]
         else:
             del queue[index]
-            prepared.undo(client, server, entry)
+            if not entry.plain:
+                prepared.undo(client, server, entry, failed=False)
             server.copy_in = False
             return
 
@@ -450,17 +442,17 @@ def _error(core: Core, client: Client, server: Server, head: Entry | None, messa
         return PASS
     if ENDED_BY_READY[head.kind]:
         if not head.plain:
-            prepared.undo(client, server, head)
-            head.dealloc = None
+            prepared.undo(client, server, head, failed=True)
         return PASS
     queue = server.queue
     if head.void and len(queue) > 1 and queue[1].kind == QUERY:
         return BAD_MESSAGE
+    stale = None
     if (head.kind == BIND or head.kind == DESCRIBE_STATEMENT) and head.statement is not None:
         fields = error_fields(message)
         if fields.get(0x43) == b"0A000" and fields.get(0x4D) == _STALE_PLAN:
-            server.cache.pop(head.statement, None)
-            server.stale[head.statement] = True
+            stale = head.statement
+    server.described = False
     segment: list[Entry] = []
     while queue and queue[0].kind != SYNC:
         segment.append(queue.popleft())
@@ -468,6 +460,6 @@ def _error(core: Core, client: Client, server: Server, head: Entry | None, messa
     for entry in reversed(segment):
         if not entry.plain:
             prepared.undo(client, server, entry, failed=entry is head)
-    if not queue:
-        server.query_us = 0
+    if stale is not None:
+        prepared.mark_stale(server, stale)
     return PASS

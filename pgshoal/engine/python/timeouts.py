@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pgshoal.engine.contract import ConnFacts
-from pgshoal.engine.python.conn import CLOSING, LINKED, LINKING, PARKED, WAITING, Client, Conn, Server
+from pgshoal.engine.python.conn import CLOSING, IDLE, LINKED, LINKING, PARKED, WAITING, Client, Conn, Server
 from pgshoal.engine.python.frames import CLOSING_LIMIT_US
 
 if TYPE_CHECKING:
@@ -18,21 +18,21 @@ def facts(conn: Conn) -> ConnFacts:
     server = conn if isinstance(conn, Server) else conn.link if isinstance(conn, Client) else None
     partner = conn.link if isinstance(conn, Client | Server) and joined else None
     request_us = 0
-    if joined and server is not None and server.queue:
+    if joined and server is not None:
         request_us = server.query_us
     elif isinstance(conn, Client) and conn.mode is WAITING:
         request_us = conn.wait_us
     return ConnFacts(
         mode=conn.mode,
-        link=partner.id if partner is not None else 0,
+        link=partner.id if partner is not None and conn.mode is LINKED else 0,
         last_activity_us=conn.last_us,
         request_us=request_us,
-        status=server.status if server is not None else "",
+        status=server.status if server is not None and (joined or conn.mode is IDLE) else "",
         queue_length=len(server.queue) if joined and server is not None else 0,
         prepared_statements=len(conn.prepared) if isinstance(conn, Client) else len(conn.cache),  # type: ignore[attr-defined]
         recv_pending=len(conn.inbuf),
         send_pending=conn.out_size,
-        idle_since_us=conn.idle_us if isinstance(conn, Server) else 0,
+        idle_since_us=conn.idle_us if isinstance(conn, Server) and conn.mode is IDLE else 0,
         decide=conn.decide if isinstance(conn, Server) else False,
     )
 
@@ -61,10 +61,10 @@ def _linked(client: Client, now: int) -> str:
     pool = server.pool
     assert pool is not None
     spec = pool.spec
-    if server.queue and _past(server.query_us, spec.query_timeout_us, now):
-        return "query_timeout"
     if client.mode is not LINKED:
         return ""
+    if server.queue and _past(server.query_us, spec.query_timeout_us, now):
+        return "query_timeout"
     in_block = server.status in ("T", "E") and not server.queue
     if in_block and _past(server.last_us, spec.idle_transaction_timeout_us, now):
         return "idle_transaction_timeout"
@@ -78,7 +78,7 @@ def _unlinked(core: Core, client: Client, now: int) -> str:
     if pool is None:
         return ""
     if client.mode is PARKED:
-        return "client_idle_timeout" if _past(max(client.last_us, client.parked_us), client.idle_limit_us, now) else ""
+        return "client_idle_timeout" if _past(client.last_us, client.idle_limit_us, now) else ""
     if client.mode is not WAITING:
         return ""
     own = client.wait_limit_us

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import ssl
-import tempfile
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -50,22 +49,20 @@ def _reason(error: ssl.SSLError) -> str:
 
 
 def _load_pair(context: ssl.SSLContext, settings: TlsSettings) -> None:
-    """The standard library reads certificates from files only: they stand in memory, under names in /proc."""
+    """The standard library reads files only: these stand in memory, so that no key touches a disk."""
     if not settings.key_pem:
         raise ValueError("TLS certificate without a key")
-    folder = "/dev/shm" if os.path.isdir("/dev/shm") else None
-    with (
-        tempfile.NamedTemporaryFile(dir=folder) as certificate,
-        tempfile.NamedTemporaryFile(dir=folder) as key,
-    ):
-        certificate.write(settings.certificate_pem)
-        certificate.flush()
-        key.write(settings.key_pem)
-        key.flush()
-        try:
-            context.load_cert_chain(certificate.name, key.name, password=_no_password)
-        except ssl.SSLError as error:
-            raise ValueError(f"TLS certificate or key cannot be used: {_reason(error)}") from error
+    certificate = os.memfd_create("certificate")
+    key = os.memfd_create("key")
+    try:
+        os.write(certificate, settings.certificate_pem)
+        os.write(key, settings.key_pem)
+        context.load_cert_chain(f"/proc/self/fd/{certificate}", f"/proc/self/fd/{key}", password=_no_password)
+    except ssl.SSLError as error:
+        raise ValueError(f"TLS certificate or key cannot be used: {_reason(error)}") from error
+    finally:
+        os.close(certificate)
+        os.close(key)
 
 
 def _no_password() -> bytes:
