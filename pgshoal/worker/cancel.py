@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from pgshoal.config import effective
@@ -48,9 +49,8 @@ class CancelJob(Handler):
     def start(self) -> None:
         """Deliver now if the query still runs and the pool has room for one more connection, else wait on."""
         worker = self.worker
-        client = worker.front.clients.get(self.client.conn)
-        target_conn = worker.engine.link_of(client.conn) if client is not None else 0
-        target = None if client is None else client.pool.servers.get(target_conn)
+        client = self.client
+        target = client.pool.servers.get(_server_of(worker, client))
         if target is None or not target.cancel_key:
             self.finish("not sending cancel request for client that is now idle")
             return
@@ -58,7 +58,8 @@ class CancelJob(Handler):
         size = effective.pool_size(worker.config, pool.database.config, pool.user.name)
         if size and len(pool.servers) >= 2 * size:
             return
-        self.delivery = CancelDelivery(worker, self, target)
+        with suppress(KeyError):  # the target died in this same wake
+            self.delivery = CancelDelivery(worker, self, target)
 
     def finish(self, reason: str) -> None:
         """Close the client's side; it never gets an error packet."""
@@ -140,7 +141,8 @@ class CancelDelivery(Handler):
     def _release(self, reason: str) -> None:
         self.target.cancels -= 1
         if self.worker.servers.by_conn.get(self.target.conn) is self.target:
-            self.worker.engine.unhold(self.target.conn)
+            with suppress(KeyError):
+                self.worker.engine.unhold(self.target.conn)
         self.job.finish(reason)
         retry(self.worker)
 
@@ -162,7 +164,7 @@ def begin(worker: WorkerFace, login: ClientLogin, key: bytes) -> None:
         reason = "cancel request for console client"
         if worker.console is not None:
             worker.console.cancel(found)
-    elif not worker.engine.link_of(found.conn):
+    elif not _server_of(worker, found):
         reason = "cancel request for idle client"
     if reason or not isinstance(found, Client):
         _drop(worker, login.conn, login.lead(), login.connect_time, reason)
@@ -193,6 +195,17 @@ def expire(worker: WorkerFace, now_us: int) -> None:
     retry(worker)
 
 
+def _server_of(worker: WorkerFace, client: Client) -> ConnId:
+    """Who works for the client now; 0 for nobody, also when the client has just died."""
+    if client.conn not in worker.front.clients:
+        return 0
+    try:
+        return worker.engine.link_of(client.conn)
+    except KeyError:
+        return 0
+
+
 def _drop(worker: WorkerFace, conn: ConnId, lead: str, connect_time: float, reason: str) -> None:
     clients.log_closing(worker, lead, reason, connect_time, told=False)
-    worker.engine.close(conn, b"", reason)
+    with suppress(KeyError):
+        worker.engine.close(conn, b"", reason)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
@@ -130,7 +131,7 @@ def _check_password(login: ClientLogin, password: bytes) -> None:
         return
     secret, name, cache = user.secret.text, user.name, login.worker.key_cache
     if not is_heavy(secret):
-        _password_judged(login, check_password(password, secret, name, cache))
+        _judge(login, check_password(password, secret, name, cache))
         return
     login.stage = Stage.WORK
     login.worker.offload(
@@ -141,6 +142,12 @@ def _check_password(login: ClientLogin, password: bytes) -> None:
 def _password_judged(login: ClientLogin, fits: bool) -> None:
     if login.stage is Stage.DONE:
         return
+    # From here on the client may be dead without our having read its CLOSED.
+    with suppress(KeyError):
+        _judge(login, fits)
+
+
+def _judge(login: ClientLogin, fits: bool) -> None:
     if fits:
         login.authenticated()
     else:
@@ -169,7 +176,8 @@ def _begin_scram(login: ClientLogin) -> None:
 
 def _derived(login: ClientLogin, verifier: Verifier) -> None:
     if login.stage is not Stage.DONE:
-        _offer_scram(login, verifier)
+        with suppress(KeyError):  # it may be dead without our having read its CLOSED
+            _offer_scram(login, verifier)
 
 
 def _offer_scram(login: ClientLogin, verifier: Verifier | None) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from pgshoal.auth.scram import ScramServer
@@ -11,7 +12,7 @@ from pgshoal.auth.secret import Verifier
 from pgshoal.config import effective
 from pgshoal.engine.contract import ConnId
 from pgshoal.errors import Refused, refuse
-from pgshoal.policy.access import CONSOLE_DATABASE, CONSOLE_USER, ConsoleRight, console_right, is_owner
+from pgshoal.policy.access import CONSOLE_DATABASE, ConsoleRight, console_right, is_owner
 from pgshoal.policy.limits import over_limit, too_many_sockets
 from pgshoal.policy.startup import LoginWish, Unwelcome, read_wish, with_host
 from pgshoal.wire.startup import BadStartup, CancelRequest, SSLRequest, Startup, negotiate, parse_startup
@@ -218,8 +219,7 @@ class ClientLogin(Handler):
         """The rights on the console; the owner of the process needs no password on the Unix socket."""
         worker = self.worker
         settings = worker.config.settings
-        uid = worker.engine.credentials(self.conn)[1] if self.peer_host == "unix" else None
-        if is_owner(wish.user, uid, os.geteuid()):
+        if self._is_owner(wish):
             worker.log.log(f"{self.lead()}pgbouncer access from unix socket")
             self.right = ConsoleRight.ADMIN
             self.user = worker.front.console_user
@@ -227,6 +227,10 @@ class ClientLogin(Handler):
             self.right = console_right(wish.user, settings.admin_users, settings.stats_users, settings.auth_type)
             if settings.auth_type == "any":
                 self.user = worker.front.console_user
+
+    def _is_owner(self, wish: LoginWish) -> bool:
+        uid = self.worker.engine.credentials(self.conn)[1] if self.peer_host == "unix" else None
+        return is_owner(wish.user, uid, os.geteuid())
 
     def _begin_any(self, wish: LoginWish) -> bool:
         """auth_type any: the name does not matter, so the entry must say who logs in to the server."""
@@ -311,7 +315,7 @@ class ClientLogin(Handler):
             conn, self.number, user, self.right is ConsoleRight.ADMIN,
             front.new_key(conn, worker.config.settings.peer_id), self.connect_time, self.connect_us,
             self.peer_host, self.peer_port, self.local_host, self.local_port, self.peer_pid, self.tls,
-            list(wish.parameters), user.name == CONSOLE_USER and self.peer_host == "unix",
+            list(wish.parameters), self._is_owner(wish),
         )  # fmt: skip
         del front.logins[conn]
         front.consoles[conn] = login
@@ -333,7 +337,8 @@ class ClientLogin(Handler):
         self._leave()
         packet = clients.error_packet(refused)
         clients.log_closing(self.worker, lead, refused.text, self.connect_time, bool(packet))
-        self.worker.engine.close(self.conn, packet, refused.text)
+        with suppress(KeyError):  # it died in this same wake
+            self.worker.engine.close(self.conn, packet, refused.text)
 
     def _leave(self) -> None:
         self.stage = Stage.DONE

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from pgshoal.config import effective
@@ -71,8 +72,10 @@ def _greet(worker: WorkerFace, client: Client, welcome: Welcome, wished: Paramet
     told, parameters = plan.told(wished)
     message = notice(settings.login_notify_message) if settings.login_notify_message else b""
     engine = worker.engine
-    engine.send(client.conn, b"".join((told, backend_key_data(client.cancel_key), message, READY_IDLE)))
-    engine.admit(client.conn, client.pool.id, parameters, *_limits(worker, client))
+    # A client that died in this same wake is forgotten when its CLOSED is read; others must not suffer for it.
+    with suppress(KeyError):
+        engine.send(client.conn, b"".join((told, backend_key_data(client.cancel_key), message, READY_IDLE)))
+        engine.admit(client.conn, client.pool.id, parameters, *_limits(worker, client))
 
 
 def _make_plan(worker: WorkerFace, pool: Pool, welcome: Welcome) -> WelcomePlan:
@@ -99,7 +102,8 @@ def retune(worker: WorkerFace) -> None:
         if client.pool.welcome is not None:
             client.pool.welcome.plan = None
         if client.conn not in front.unwelcomed:
-            worker.engine.readmit(client.conn, *_limits(worker, client))
+            with suppress(KeyError):
+                worker.engine.readmit(client.conn, *_limits(worker, client))
 
 
 def closed(worker: WorkerFace, conn: ConnId, reason: str) -> None:
@@ -132,7 +136,8 @@ def overdue(worker: WorkerFace, conn: ConnId, key: str) -> None:
     if client is None:
         return
     if key == "query_wait_notify":
-        worker.engine.send(conn, notice(QUEUED_NOTICE))
+        with suppress(KeyError):
+            worker.engine.send(conn, notice(QUEUED_NOTICE))
         return
     close(worker, client, refuse(key))
 
@@ -142,7 +147,8 @@ def close(worker: WorkerFace, client: Client, refused: Refused) -> None:
     _forget(worker, client)
     packet = error_packet(refused)
     _log_closing(worker, client, refused.text, bool(packet))
-    worker.engine.close(client.conn, packet, refused.text)
+    with suppress(KeyError):
+        worker.engine.close(client.conn, packet, refused.text)
 
 
 def close_pool(worker: WorkerFace, pool: Pool, refused: Refused) -> None:

@@ -52,6 +52,8 @@ class StubEngine:
         self.unread: dict[int, int] = {}
         self.unix: dict[int, tuple[int, int, int]] = {}
         self.tls_starts = True
+        #: gone, though their CLOSED has not been read yet
+        self.dead: set[int] = set()
         self._next = 100
 
     def now_us(self) -> int:
@@ -70,11 +72,17 @@ class StubEngine:
     def facts(self, conn: int) -> Any:
         return SimpleNamespace(recv_pending=self.unread.get(conn, 0))
 
+    def _alive(self, conn: int) -> None:
+        if conn in self.dead:
+            raise KeyError(conn)
+
     def send(self, conn: int, data: bytes) -> None:
+        self._alive(conn)
         assert conn not in self.closed
         self.sent[conn] = self.sent.get(conn, b"") + data
 
     def close(self, conn: int, data: bytes = b"", reason: str = "") -> None:
+        self._alive(conn)
         assert conn not in self.closed
         self.closed[conn] = Closing(data, reason)
 
@@ -101,6 +109,7 @@ class StubEngine:
         return self.new_conn()
 
     def link_of(self, conn: int) -> int:
+        self._alive(conn)
         return self.links.get(conn, 0)
 
     def waiting_clients(self, pool: int) -> list[int]:
@@ -108,6 +117,8 @@ class StubEngine:
 
     def __getattr__(self, verb: str) -> Any:
         def record(*arguments: Any) -> None:
+            if arguments and isinstance(arguments[0], int):
+                self._alive(arguments[0])
             self.calls.append((verb, *arguments))
 
         return record

@@ -203,3 +203,19 @@ def test_peering_keys_carry_the_peer_and_the_hop_budget() -> None:
         assert bench.engine.connected == {}
         cancel_with(bench, key[:7] + bytes((key[7] & ~3,)))
         assert len(bench.engine.connected) == 1
+
+
+def test_targets_and_askers_that_died_in_the_same_wake() -> None:
+    """A dead client is idle, a dead server is waited for until its CLOSED, a dead asker changes nothing."""
+    with Bench() as bench:
+        talk, key, server = busy(bench)
+        bench.engine.dead.add(server)
+        asking = cancel_with(bench, key)
+        assert bench.engine.connected == {}
+        bench.worker.servers.gone(bench.worker.servers.by_conn[server], "server conn crashed?")
+        bench.engine.dead.add(asking.conn)
+        cancel.retry(bench.worker)
+        assert bench.worker.front.cancels == {}
+        bench.engine.dead.add(talk.conn)
+        late = cancel_with(bench, key)
+        assert bench.engine.closed[late.conn].reason == "cancel request for idle client"

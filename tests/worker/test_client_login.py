@@ -379,7 +379,7 @@ def test_the_owner_of_the_process_enters_the_console_without_a_password() -> Non
         bench.worker.console = console
         talk = bench.accept(unix=(7, os.geteuid(), 0))
         talk.startup("pgbouncer", "pgbouncer")
-        assert [login.is_admin for login in console.logins] == [True]
+        assert [(login.is_admin, login.unix_owner) for login in console.logins] == [(True, True)]
         assert "pgbouncer access from unix socket" in bench.log.texts()
         other = bench.accept(unix=(7, os.geteuid() + 1, 0))
         other.startup("pgbouncer", "pgbouncer")

@@ -162,3 +162,23 @@ def test_logins_are_counted_per_pool() -> None:
         bench.login("ghost")
         assert talk.client is not None
         assert talk.client.pool.client_logins == 2
+
+
+def test_a_client_that_died_in_the_same_wake_harms_nobody() -> None:
+    """Welcoming, refusing and retuning go on with the others, and its CLOSED cleans up."""
+    with Bench(cold=True) as bench:
+        dead, alive = bench.login(), bench.login()
+        assert dead.client is not None
+        pool = dead.client.pool
+        bench.engine.dead.add(dead.conn)
+        pool.welcome = Welcome(list(REPORTED))
+        clients.welcome_waiting(bench.worker, pool)
+        assert alive.messages()[-1].kind == "Z"
+        clients.retune(bench.worker)
+        clients.overdue(bench.worker, dead.conn, "query_wait_notify")
+        dead.gone()
+        assert list(pool.clients) == [alive.conn]
+        bench.engine.dead.add(alive.conn)
+        clients.close_pool(bench.worker, pool, refuse("database_removed"))
+        alive.gone()
+        assert bench.worker.front.connections() == 0
