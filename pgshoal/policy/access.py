@@ -1,4 +1,4 @@
-"""Who may log in where before any password is asked: console rights, and users that do not exist. Default: no."""
+"""Who may log in where before any password is asked, above all on the console; the default is no."""
 
 from __future__ import annotations
 
