@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from pgshoal.worker.client_login import ClientLogin
 
 _PASSWORD: Final = ord("p")
-_QUERY: Final = ord("Q")
 _AUTH_SCRAM: Final = auth_sasl((SCRAM,))
 #: Type, length, password, terminator.
 _PASSWORD_PACKET_MAX: Final = 5 + PASSWORD_LIMIT + 1
@@ -104,10 +103,6 @@ def _unexpected(login: ClientLogin, kind: int) -> None:
     if kind == 0:
         login.refuse(refuse("resent_startup"))
         return
-    if kind == _QUERY:
-        login.worker.log.error(f'{login.lead()}client used "Query" packet type')
-    elif kind != ord("X"):
-        login.worker.log.error(f"{login.lead()}unknown pkt from client: {kind}/0x{kind:x}")
     login.refuse(refuse("bad_packet"))
 
 

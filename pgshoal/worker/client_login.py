@@ -15,7 +15,7 @@ from pgshoal.errors import Refused, refuse
 from pgshoal.policy.access import CONSOLE_DATABASE, ConsoleRight, console_right, is_owner
 from pgshoal.policy.limits import over_limit, too_many_sockets
 from pgshoal.policy.startup import LoginWish, Unwelcome, read_wish, with_host
-from pgshoal.wire.startup import BadStartup, CancelRequest, SSLRequest, Startup, negotiate, parse_startup
+from pgshoal.wire.startup import BadStartup, CancelRequest, GSSENCRequest, SSLRequest, Startup, negotiate, parse_startup
 from pgshoal.worker import cancel, client_auth, clients
 from pgshoal.worker.client_auth import Stage
 from pgshoal.worker.handler import ConsoleLogin, Handler
@@ -66,16 +66,16 @@ class ClientLogin(Handler):
 
     def packet(self, payload: bytes) -> None:
         """A startup-framed packet."""
-        self.talked = True
-        front = self.worker.front
-        known = front.wishes.get(payload)
+        known = self.worker.front.wishes.get(payload)
         if known is not None:
+            self.talked = True
             self._begin(*known)
             return
         if payload == _SSL_REQUEST:
             self._ssl_request()
             return
         fact = parse_startup(payload)
+        self.talked = not isinstance(fact, SSLRequest | GSSENCRequest)
         if isinstance(fact, Startup):
             self._startup(payload, fact)
         elif isinstance(fact, CancelRequest):
@@ -91,7 +91,6 @@ class ClientLogin(Handler):
 
     def direct_tls(self) -> None:
         """The first byte of a TLS handshake, without SSLRequest."""
-        self.talked = True
         context = self.worker.tls.client
         if context is None or self.tls or self.peer_host == "unix":
             self.refuse(refuse("bad_packet_header", hex="16"))
@@ -111,7 +110,6 @@ class ClientLogin(Handler):
 
     def oversize(self, header: bytes) -> None:
         """A length that is not allowed here. A second startup packet looks like that too."""
-        self.talked = True
         if self.stage is Stage.STARTUP:
             if header[:1] == b"p":
                 self.refuse(refuse("password_before_startup"))
@@ -122,13 +120,14 @@ class ClientLogin(Handler):
         self.refuse(refuse("bad_packet_header", hex=header.hex()))
 
     def closed(self, reason: str) -> None:
-        """The client has gone, or its handshake failed. One that never said anything is not worth a line."""
+        """The client has gone, or its handshake failed. One that never said who it is is not worth a line."""
+        lead = self.lead()
         self._leave()
-        if not self.talked:
-            return
         if reason.startswith("tls: "):
-            self.worker.log.warning(f"{self.lead()}TLS handshake error: {reason[5:]}")
-        clients.log_closing(self.worker, self.lead(), reason, self.connect_time, told=False)
+            self.worker.log.warning(f"{lead}TLS handshake error: {reason[5:]}")
+        elif not self.talked:
+            return
+        clients.log_closing(self.worker, lead, reason, self.connect_time, told=False)
 
     # -- encryption requests
 

@@ -215,13 +215,12 @@ def test_a_second_startup_packet_within_scram_is_refused() -> None:
 
 @pytest.mark.parametrize("kind", ["Q", "X", "P", "\x7f"])
 def test_other_messages_end_the_login_without_a_word(kind: str) -> None:
-    """A client that does not answer the request is closed; a Query is named in the log."""
+    """A client that does not answer the request is closed."""
     with bench("plain", "md5") as b:
         talk = b.login()
         talk.message(m.message(kind.encode(), b"select 1\0"))
         assert talk.refused() == ""
         assert "closing because: bad packet" in b.log.texts()
-        assert ('client used "Query" packet type' in b.log.texts()) is (kind == "Q")
 
 
 @pytest.mark.parametrize(

@@ -116,10 +116,22 @@ def test_logs_can_be_switched_off() -> None:
 
 
 def test_a_client_that_never_spoke_leaves_no_line() -> None:
-    """Port probes do not fill the log."""
+    """Port probes do not fill the log, nor does one that only asks for TLS."""
     with Bench() as bench:
         bench.accept().gone()
+        asked = bench.accept()
+        asked.packet(SSL)
+        asked.gone()
         assert bench.log.lines == []
+
+
+def test_a_client_that_leaves_during_the_exchange_is_named() -> None:
+    """Its last line carries database and user like the ones before."""
+    with Bench(auth_type="plain") as bench:
+        talk = bench.login()
+        talk.gone()
+        assert f"C-0x{talk.conn:x}: app/alice@" in bench.log.lines[-1][1]
+        assert bench.worker.pools.users["alice"].client_connections == 0
 
 
 @pytest.mark.parametrize(
