@@ -1,0 +1,1 @@
+"""The relay's contract, on both engines, without sockets."""
