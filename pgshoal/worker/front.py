@@ -7,6 +7,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from pgshoal.auth.secret import mock_verifier, parse_scram_secret
 from pgshoal.engine.contract import ConnId
 from pgshoal.policy.access import CONSOLE_USER
 from pgshoal.policy.startup import LoginWish, StartupRules, make_rules
@@ -49,6 +50,9 @@ class Front:
         #: who the owner of the process is on the console, and everybody with auth_type any
         self.console_user = User(CONSOLE_USER, None)
         self.rules: StartupRules
+        self.mock_iterations = 0
+        #: a SCRAM secret no password fits; "" if nobody here has a SCRAM secret
+        self.mock_secret = ""
         self.configure(config)
 
     def configure(self, config: Config) -> None:
@@ -56,6 +60,11 @@ class Front:
         settings = config.settings
         self.rules = make_rules(settings.track_extra_parameters, settings.ignore_startup_parameters)
         self.wishes.clear()
+        # What users who do not exist are measured with must look and cost like what those who do have.
+        stored = next((found.text for found in config.secrets.values() if found.kind == "scram"), "")
+        verifier = parse_scram_secret(stored) if stored else None
+        self.mock_iterations = settings.scram_iterations if verifier is None else verifier.iterations
+        self.mock_secret = mock_verifier("", self.mock_key, self.mock_iterations).text() if verifier else ""
 
     def connections(self) -> int:
         """Sockets counted against max_client_conn."""

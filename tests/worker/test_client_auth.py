@@ -286,3 +286,23 @@ def test_no_secret_reaches_the_log(auth_type: str) -> None:
             scram(talk, "my-guess")
         assert PASSWORD not in b.log.texts()
         assert "my-guess" not in b.log.texts()
+
+
+def test_guesses_at_users_that_do_not_exist_cost_the_same() -> None:
+    """Where users have SCRAM secrets, a cleartext guess is derived and a challenge has their number of rounds."""
+    text = derive_verifier(PASSWORD, 5000, b"0123456789abcdef").text()
+    with Bench({"alice": Secret("scram", text)}, auth_type="plain") as b:
+        worked: list[object] = []
+        plain = b.worker.offload
+        b.worker.offload = lambda work, done: (worked.append(work), plain(work, done))[1]  # type: ignore[assignment]
+        for name in ("alice", "ghost"):
+            talk = b.login(name)
+            talk.password(b"guess\0")
+            assert talk.refused() == "password authentication failed"
+        assert len(worked) == 2
+    with Bench({"alice": Secret("scram", text)}, auth_type="scram-sha-256") as b:
+        for name in ("alice", "ghost"):
+            talk = b.login(name)
+            talk.messages()
+            talk.password(sasl_initial(ScramClient("x").first()))
+            assert talk.messages()[0].payload.endswith(b",i=5000")
