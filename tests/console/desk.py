@@ -8,6 +8,7 @@ from typing import Any, Self
 from pgshoal.config.model import Secret
 from pgshoal.console.session import AdminConsole
 from pgshoal.engine.contract import ConnFacts, PoolCounts, PoolStats
+from pgshoal.worker.records import Server
 from tests.support import messages as m
 from tests.support.fakeclient import Message
 from tests.worker.stub import Bench, Talk
@@ -51,6 +52,11 @@ class Desk(Bench):
     def pool(self) -> Any:
         """The pool of app and alice."""
         return self.worker.pools.by_key["app", "alice"]
+
+
+def busy(desk: Desk) -> Server:
+    """A server of app and alice that some client uses."""
+    return desk.server(desk.pool())
 
 
 def ask(talk: Talk, text: str) -> list[Message]:
