@@ -138,8 +138,11 @@ impl Uring {
             send_rest(&mut self.ring, sock);
             flow::report(core, sock);
         }
-        if core.is_closing(id) && !sock.has(SENDING) {
-            return self.let_go(core, id);
+        if core.is_closing(id) {
+            if !sock.has(SENDING) {
+                return self.let_go(core, id);
+            }
+            sock.flags |= MISSED;
         }
         if !sock.has(RECEIVING) && flow::wants_read(core, sock) {
             let entry = opcode::RecvMulti::new(Fd(sock.raw()), bufring::GROUP).build();
