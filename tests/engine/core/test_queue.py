@@ -39,8 +39,14 @@ def plain(core: Bench) -> Bench:
 def test_a_batch_is_answered_in_order(plain: Bench) -> None:
     """Every kind of request of one batch takes its own answer, and the link ends with the last."""
     batch = (
-        parse("a", "select"), describe("S", "a"), bind("a", "p"), describe("P", "p"), execute("p"), close("P", "p"), SYNC,
-    )  # fmt: skip
+        parse("a", "select"),
+        describe("S", "a"),
+        bind("a", "p"),
+        describe("P", "p"),
+        execute("p"),
+        close("P", "p"),
+        SYNC,
+    )
     client, server = plain.linked(*batch)
     assert client.facts.queue_length == 7
     answer = ONE + PARAMETERS + row_description("x") + TWO + NO_DATA + data_row("1") + command_complete("SELECT 1")
@@ -53,11 +59,11 @@ def test_a_batch_is_answered_in_order(plain: Bench) -> None:
 
 def test_two_pipelined_batches(plain: Bench) -> None:
     """ReadyForQuery of the first batch releases nothing while the second is under way."""
-    batch = bind("", "") + execute() + SYNC
-    client, server = plain.linked(parse("", "select"), batch, batch)
+    batch = parse("", "select") + bind("", "") + execute() + SYNC
+    client, server = plain.linked(batch, batch)
     server.say(ONE, TWO, command_complete("SELECT 0"), IDLE)
     assert client.mode == "linked"
-    server.say(TWO, command_complete("SELECT 0"), IDLE)
+    server.say(ONE, TWO, command_complete("SELECT 0"), IDLE)
     assert client.mode == "parked"
 
 
