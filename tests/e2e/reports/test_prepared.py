@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable
 
 import psycopg
@@ -47,12 +48,12 @@ def test_pipelined_reset_then_parse(make_pooler: MakePooler, lanes: OpenLane, re
 
 def test_failed_parse_is_not_cached(make_pooler: MakePooler, lanes: OpenLane, pg15: Postgres) -> None:
     """A Parse that failed works once its table exists, for the same client and name and for another client."""
-    pg15.query("drop table if exists late_table", "app")
+    table = f"late_{uuid.uuid4().hex}"  # a text that no server has prepared before
     pooler = make_pooler()
     a, b = lanes(pooler), lanes(pooler)
-    parse = m.parse("p", "select * from late_table")
+    parse = m.parse("p", f"select * from {table}")
     assert state(a.ask(parse, m.SYNC)) == "42P01"
-    pg15.query("create table late_table(x int); grant all on late_table to public", "app")
+    pg15.query(f"create table {table}(x int); grant all on {table} to public", "app")
     assert kinds(a.ask(parse, m.SYNC)) == "1Z"
     assert kinds(a.ask(m.bind("p"), m.execute(), m.SYNC)) == "2CZ"
     assert kinds(b.ask(parse, m.SYNC, m.bind("p"), m.execute(), m.SYNC, syncs=2)) == "1Z2CZ"
@@ -126,19 +127,19 @@ def test_error_of_a_set_reaches_its_client_once(make_pooler: MakePooler, lanes: 
 
 def test_ddl_under_a_cached_plan(make_pooler: MakePooler, lanes: OpenLane, pg15: Postgres) -> None:
     """After DDL changes a result type the error comes once at most, inside a transaction it is the plain 0A000."""
-    pg15.query("drop table if exists plan_t; create table plan_t(x int); insert into plan_t values (7)", "app")
-    pg15.query("grant all on plan_t to public", "app")
+    table = f"plan_{uuid.uuid4().hex}"
+    pg15.query(f"create table {table}(x int); insert into {table} values (7); grant all on {table} to public", "app")
     pooler = make_pooler()
     a, b = lanes(pooler), lanes(pooler)
     for lane in (a, b):
-        found = lane.ask(m.parse("t", "select * from plan_t"), m.SYNC, m.bind("t"), m.execute(), m.SYNC, syncs=2)
+        found = lane.ask(m.parse("t", f"select * from {table}"), m.SYNC, m.bind("t"), m.execute(), m.SYNC, syncs=2)
         assert kinds(found) == "1Z2DCZ"
-    pg15.query("alter table plan_t alter x type bigint", "app")
+    pg15.query(f"alter table {table} alter x type bigint", "app")
     first = a.ask(m.bind("t"), m.execute(), m.SYNC)
     assert state(first) in (None, "0A000")
     assert kinds(a.ask(m.bind("t"), m.execute(), m.SYNC)) == "2DCZ"
     assert kinds(b.ask(m.bind("t"), m.execute(), m.SYNC)) == "2DCZ"
-    pg15.query("alter table plan_t alter x type numeric", "app")
+    pg15.query(f"alter table {table} alter x type numeric", "app")
     assert kinds(a.ask(m.query("begin"))) == "CZ"
     assert state(a.ask(m.bind("t"), m.execute(), m.SYNC)) == "0A000"
     assert kinds(a.ask(m.query("rollback"))) == "CZ"
