@@ -5,6 +5,7 @@ from __future__ import annotations
 from pgshoal.config.model import Config
 from pgshoal.policy.startup import LoginWish
 from pgshoal.worker.front import Front
+from tests.worker.stub import Bench
 
 
 def test_keys_differ_and_never_look_negative() -> None:
@@ -32,3 +33,21 @@ def test_new_settings_forget_remembered_packets() -> None:
     front.remember_wish(b"a", LoginWish("db", "user", ()), None)
     front.configure(Config("x"))
     assert front.wishes == {}
+
+
+def test_a_key_that_only_shares_its_hash_is_not_the_key() -> None:
+    """The hash finds, the comparison decides."""
+    with Bench() as bench:
+        talk = bench.login()
+        front = bench.worker.front
+        front._keys[hash(b"12345678")] = talk.conn
+        assert front.find_key(b"12345678") is None
+
+
+def test_no_key_outlives_its_session() -> None:
+    """Keys of clients that have left take no memory."""
+    with Bench() as bench:
+        talk = bench.login()
+        assert len(bench.worker.front._keys) == 1
+        talk.gone()
+        assert bench.worker.front._keys == {}
