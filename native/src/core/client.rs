@@ -210,8 +210,7 @@ impl Relay<'_> {
             return Err(Turn::Fault("pqexec_disallowed", String::new()));
         }
         if self.pooled() {
-            self.client.unnamed = None;
-            self.server.unnamed = 0;
+            self.query_drops_unnamed();
         }
         let mut act = Act::None;
         if whole && total <= PEEK_LIMIT + 1 {
@@ -264,6 +263,10 @@ impl Relay<'_> {
         let broken = || ("broken_parse", String::new());
         let (name, rest) = frames::text(body).ok_or_else(broken)?;
         let (sql, types) = frames::text(rest).ok_or_else(broken)?;
+        let count = types.get(..2).ok_or_else(broken)?;
+        if types.len() != 2 + 4 * usize::from(u16::from_be_bytes([count[0], count[1]])) {
+            return Err(broken());
+        }
         self.note_mentions(sql);
         if !self.pooled() || !(name.is_empty() || self.pool.tracking()) {
             self.ask(Kind::Parse, Origin::Forwarded, Act::None);
@@ -294,6 +297,9 @@ impl Relay<'_> {
         }
         if name.is_empty() {
             self.ensure_unnamed();
+            if let Some(copy) = self.client.unnamed.clone() {
+                self.note_mentions(&copy.body);
+            }
             if let Some(special) = self
                 .client
                 .unnamed
@@ -306,6 +312,7 @@ impl Relay<'_> {
             self.pool.stats.bind_count += 1;
             if let Some(statement) = self.client.names.get(name).cloned() {
                 self.ensure(&statement, name);
+                self.note_mentions(&statement.body);
                 if statement.reset {
                     self.server
                         .link

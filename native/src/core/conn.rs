@@ -164,6 +164,8 @@ pub struct Server {
     pub shut: bool,
     /// Released, but what came behind its ReadyForQuery is still to be judged.
     pub returning: bool,
+    /// It comes from a link, not from Python: `decide` applies.
+    pub released: bool,
     pub decide: bool,
     pub holds: u32,
     pub pool: PoolId,
@@ -178,7 +180,7 @@ pub struct Server {
     /// A client's set known to need no change here.
     pub agreed: Option<Rc<ParamSet>>,
     pub cache: Cache,
-    /// The unnamed statement it holds; 0 = none known.
+    /// The unnamed statement it holds; 0 = none, UNNAMED_UNKNOWN = some other.
     pub unnamed: u64,
     pub has_void: bool,
     pub link: Link,
@@ -194,6 +196,7 @@ impl Server {
             bare: false,
             shut: false,
             returning: false,
+            released: false,
             decide: false,
             holds: 0,
             pool: 0,

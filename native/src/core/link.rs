@@ -221,8 +221,11 @@ impl<'a> Relay<'a> {
         self.settle();
     }
 
-    /// Answers skipped requests and removes CopyEnds that have reached the head.
+    /// Answers skipped requests and removes CopyEnds that have reached the head, at a message boundary.
     pub fn settle(&mut self) {
+        if self.sw.stream.open() {
+            return;
+        }
         while self.server.link.queue.settles() {
             let Some(entry) = self.server.link.queue.pop() else {
                 return;

@@ -154,6 +154,7 @@ impl Core {
         if let Some((wire, server)) = self.slots.server(server_id) {
             server.partner = 0;
             server.returning = true;
+            server.released = true;
             if std::mem::take(&mut wire.throttled) {
                 wire.touch(&mut self.shared.touched);
             }
@@ -179,7 +180,7 @@ impl Core {
         if server.holds > 0 {
             return self.set_mode(id, Mode::Held);
         }
-        if (server.decide || pool.spec.decide) && wire.mode != Mode::Dialogue {
+        if std::mem::take(&mut server.released) && (server.decide || pool.spec.decide) {
             server.decide = false;
             self.events.push(CoreEvent::Returned { server: id });
             return self.set_mode(id, Mode::Dialogue);

@@ -85,6 +85,11 @@ impl Relay<'_> {
                 if used < left {
                     break Turn::More;
                 }
+                if self.server.link.queue.settles() {
+                    self.tell_client(&data[from..at]);
+                    from = at;
+                    self.settle();
+                }
             }
             let Some((kind, length)) = frames::header(&data[at..]) else {
                 break Turn::More;
@@ -111,7 +116,7 @@ impl Relay<'_> {
                 }
             }
             at += have;
-            if self.server.link.queue.settles() {
+            if self.sw.stream.left == 0 && self.server.link.queue.settles() {
                 self.tell_client(&data[from..at]);
                 from = at;
                 self.settle();

@@ -7,6 +7,8 @@ use super::link::Relay;
 use super::prepared::{command, Aside, Command, Reparse, Statement, Unnamed, VOID};
 use super::queue::{Act, Entry, Kind, Origin};
 
+/// A mark that no client's copy has.
+const UNNAMED_UNKNOWN: u64 = u64::MAX;
 const DROP_VOID: &[u8] = b"DEALLOCATE \"PGBOUNCER_VOID\"\0";
 
 impl Relay<'_> {
@@ -94,14 +96,9 @@ impl Relay<'_> {
         self.evict_surplus();
     }
 
-    /// Closes what is about to be parsed again; its cache entry stays.
+    /// Closes what is about to be parsed again. Its cache entry stays; undone, it is not trusted.
     fn inject_close_stale(&mut self, statement: &Rc<Statement>) {
-        let stale = self
-            .server
-            .cache
-            .get_mut(statement.number)
-            .is_some_and(|cached| cached.stale);
-        self.inject_close(statement.clone(), stale);
+        self.inject_close(statement.clone(), true);
     }
 
     fn inject_close(&mut self, statement: Rc<Statement>, stale: bool) {
@@ -122,7 +119,7 @@ impl Relay<'_> {
             let Some(old) = self.server.cache.remove(number) else {
                 return;
             };
-            self.inject_close(old.statement, old.stale);
+            self.inject_close(old.statement, old.stale || old.in_flight > 0);
         }
     }
 
@@ -209,6 +206,16 @@ impl Relay<'_> {
                 self.ask(Kind::Close, Origin::Injected, act);
             }
             None => {}
+        }
+    }
+
+    /// A simple Query ends the unnamed statement, if the server gets to look at it.
+    #[inline]
+    pub fn query_drops_unnamed(&mut self) {
+        self.client.unnamed = None;
+        if self.server.unnamed != 0 {
+            let skippable = !self.server.link.queue.is_empty();
+            self.server.unnamed = if skippable { UNNAMED_UNKNOWN } else { 0 };
         }
     }
 

@@ -234,6 +234,7 @@ impl Core {
         self.set_mode(id, Mode::Idle);
         if let Some((_, server)) = self.slots.server(id) {
             server.returning = true;
+            server.released = false;
             server.shut = false;
             server.bare = false;
         }

@@ -102,6 +102,21 @@ fn mentioned_extras_are_unknown() {
     }
 }
 
+/// So does the use of a statement with such a text, also on a server that only had it injected.
+#[test]
+fn mentioned_by_a_statement() {
+    let mut rig = Rig::transaction();
+    extras(&mut rig, &["search_path"]);
+    let (server, a, b) = (rig.server(), rig.client(), rig.client());
+    rig.ask(a, server, "P:s:set search_path to x|S");
+    rig.answer(server, a, "1|Z:I");
+    rig.core.ended(server, "");
+    let server = rig.server();
+    rig.ask(a, server, "B::s|E:|S");
+    rig.answer(server, a, "1|2|C:SET|Z:I");
+    assert_eq!(rig.ask(b, server, "Q:z"), "Q:SET search_path=DEFAULT;");
+}
+
 /// DISCARD ALL forgets what we set.
 #[test]
 fn discard_all_forgets() {

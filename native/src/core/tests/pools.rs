@@ -124,6 +124,8 @@ fn decisions() {
     rig.ask(a, server, "Q:x");
     rig.answer(server, a, DONE);
     assert_eq!(rig.mode(server), "dialogue");
+    rig.core.park(server).unwrap();
+    assert_eq!(rig.mode(server), "idle");
 }
 
 /// A held server is nobody's until the last hold ends, and only then decided on.

@@ -365,3 +365,47 @@ fn a_reset_in_dialogue() {
     rig.core.take_output(server);
     assert_eq!(rig.ask(a, server, "B::a|S"), format!("P:{S1}:x|B::{S1}|S"));
 }
+
+/// A skipped answer never falls inside a message that comes in pieces, whoever is the last to speak.
+#[test]
+fn answers_wait_for_the_message_boundary() {
+    let mut rig = Rig::transaction();
+    let (server, a) = (rig.server(), rig.client());
+    rig.ask(a, server, "P:a:x|S");
+    rig.answer(server, a, "1|Z:I");
+    rig.ask(a, server, "DS:a|CS:a");
+    let reply = answers("t:ab|T:0123456789");
+    rig.core.received(server, &reply[..20]);
+    rig.core.received(a, &asks("CS:b|S"));
+    rig.core.received(server, &reply[20..]);
+    assert_eq!(rig.hear(a), "t:ab|T:0123456789|3|3");
+}
+
+/// A Query that an error may skip has not surely ended another client's unnamed statement.
+#[test]
+fn a_skipped_query() {
+    let mut rig = Rig::transaction();
+    let (server, a, b) = (rig.server(), rig.client(), rig.client());
+    rig.ask(a, server, "P::secret|S");
+    rig.answer(server, a, "1|Z:I");
+    rig.ask(b, server, "B::nope|Q:y|S");
+    rig.answer(server, b, "E:26000:no|Z:I");
+    assert_eq!(rig.ask(b, server, "B::|S"), "C:S|B|S");
+}
+
+/// When both batches fail, an uncertain statement is parsed again.
+#[test]
+fn uncertain_twice() {
+    let mut rig = Rig::transaction();
+    let (first, a) = (rig.server(), rig.client());
+    rig.ask(a, first, "P:a:x|S");
+    rig.answer(first, a, "1|Z:I");
+    rig.core.ended(first, "");
+    let server = rig.server();
+    rig.ask(a, server, "B::nope|B::a|S|B::nope|B::a|S");
+    rig.answer(server, a, "E:26000:no|Z:I|E:26000:no|Z:I");
+    assert_eq!(
+        rig.ask(a, server, "B::a|S"),
+        format!("C:S{S1}|P:{S1}:x|B::{S1}|S")
+    );
+}
