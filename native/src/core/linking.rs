@@ -377,7 +377,7 @@ impl Relay<'_> {
         true
     }
 
-    /// What was set on a server, and is not told by it, is remembered.
+    /// What was set on a server is remembered if it does not tell it; else the client takes the server's spelling.
     fn parameters_changed(&mut self) {
         for change in std::mem::take(&mut self.server.link.changes) {
             self.server.ours.retain(|our| our.0 != change.name);
@@ -385,8 +385,16 @@ impl Relay<'_> {
                 .server
                 .params
                 .as_ref()
-                .is_some_and(|set| set.get(change.name).is_some());
-            if change.value.is_some() && (!reported || self.shared.params.is_extra(change.name)) {
+                .and_then(|set| set.get(change.name));
+            if let (Some(told), Some(_)) = (reported, &change.value) {
+                let before = self.client.params.take();
+                let params = &mut self.shared.params;
+                self.client.params = Some(params.with(before.as_deref(), change.name, told));
+                params.release(before);
+            }
+            if change.value.is_some()
+                && (reported.is_none() || self.shared.params.is_extra(change.name))
+            {
                 self.server.ours.push((change.name, change.value));
             }
         }

@@ -160,11 +160,6 @@ impl Cache {
         self.by_number.len()
     }
 
-    #[inline]
-    pub fn get_mut(&mut self, number: u64) -> Option<&mut Cached> {
-        self.by_number.get_mut(&number)
-    }
-
     /// Makes it the most recently used.
     #[inline]
     pub fn touch(&mut self, number: u64) -> Option<&mut Cached> {

@@ -47,6 +47,20 @@ fn case_is_no_difference() {
     assert_eq!(rig.ask(client, server, "Q:x"), "Q:x");
 }
 
+/// A value that is the same in other words brings no report; the client takes the server's, and no SET follows.
+#[test]
+fn same_value_in_other_words() {
+    let mut rig = Rig::transaction();
+    let server = rig.server_with(&[("DateStyle", "ISO, MDY")]);
+    let client = rig.client_with(&[("DateStyle", "ISO")]);
+    assert_eq!(rig.ask(client, server, "Q:x"), "Q:SET DateStyle='ISO';");
+    rig.answer(server, client, "C:SET|Z:I");
+    rig.hear(server);
+    rig.answer(server, client, "C:SELECT 1|Z:I");
+    assert_eq!(rig.core.parameters(client).unwrap()[0].1, "ISO, MDY");
+    assert_eq!(rig.ask(client, server, "Q:y"), "Q:y");
+}
+
 /// A failing SET closes the server and faults the client with the server's words.
 #[test]
 fn a_failing_set() {
