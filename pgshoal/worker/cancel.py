@@ -94,8 +94,14 @@ class CancelDelivery(Handler):
 
     def connected(self) -> None:
         """Over TLS if the target's own connection is."""
+        worker, record = self.worker, self.record
+        _, _, record.local_host, record.local_port = worker.engine.addresses(self.conn)
+        if worker.config.settings.log_connections:
+            unix = isinstance(record.target, str)
+            where = "" if unix else f" (from {record.local_host}:{record.local_port})"
+            worker.log.log(f"{worker.servers.prefix(record)}new connection to server{where}")
         if self.target.tls:
-            self.worker.engine.send(self.conn, ssl_request())
+            worker.engine.send(self.conn, ssl_request())
         else:
             self._deliver()
 
