@@ -10,6 +10,8 @@ use io_uring::IoUring;
 
 /// Bytes of one buffer.
 pub const BUFFER_BYTES: usize = 16 * 1024;
+/// Distance of two buffers: not a power of two, or the first lines of all buffers would share a few cache sets.
+const STRIDE: usize = BUFFER_BYTES + 5 * 64;
 /// Buffers of a ring; a power of two.
 pub const BUFFERS: u16 = 128;
 /// The ring's number with the kernel.
@@ -34,7 +36,7 @@ fn entries_layout() -> Layout {
 }
 
 fn buffers_layout() -> Layout {
-    Layout::from_size_align(BUFFER_BYTES * BUFFERS as usize, PAGE).expect("constant sizes")
+    Layout::from_size_align(STRIDE * BUFFERS as usize, PAGE).expect("constant sizes")
 }
 
 impl BufRing {
@@ -75,7 +77,7 @@ impl BufRing {
         assert!(number < BUFFERS && count <= BUFFER_BYTES);
         // SAFETY: inside the allocation, as checked; the kernel does not write to a buffer between its completion and
         // `give_back`, and `give_back` needs `&mut self`, so the borrow is over by then.
-        unsafe { slice::from_raw_parts(self.buffers.add(number as usize * BUFFER_BYTES), count) }
+        unsafe { slice::from_raw_parts(self.buffers.add(number as usize * STRIDE), count) }
     }
 
     /// Puts a buffer back; the kernel sees it after `publish`.
@@ -85,7 +87,7 @@ impl BufRing {
         // SAFETY: both indices are below BUFFERS; the kernel reads entries below the tail only, this one is above.
         unsafe {
             let entry = &mut *self.entries.add(place as usize);
-            entry.set_addr(self.buffers.add(number as usize * BUFFER_BYTES) as u64);
+            entry.set_addr(self.buffers.add(number as usize * STRIDE) as u64);
             entry.set_len(BUFFER_BYTES as u32);
             entry.set_bid(number);
         }
