@@ -74,6 +74,7 @@ class Worker:
         self.pools = Pools(self)
         self.resolver = Resolver(loop, log, engine.now_us)
         self.servers = Servers(self)
+        self.resolver.changed = self.servers.lost_addresses
         self.front = Front(config)
         self.tls = TlsFiles(engine)
         self.listeners = Listeners(self)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from pgshoal.config import effective
 from pgshoal.engine.contract import PoolId
+from pgshoal.errors import refuse
 from pgshoal.policy.growth import Action, Evict, GrowthLimits, Open, PoolFacts, Reclaim, decide, refill
+from pgshoal.worker import clients
 from pgshoal.worker.records import Pool, ServerState
 
 if TYPE_CHECKING:
@@ -34,6 +37,9 @@ class Growth:
             return
         pool = self.worker.pools.by_id.get(number)
         if pool is not None:
+            if self.worker.shutdown == "servers":
+                clients.refuse_waiting(self.worker, pool, refuse("server_shutting_down"))
+                return
             self.worker.servers.refuse_starved(pool)
             self._hungry[number] = pool
 
@@ -63,13 +69,14 @@ class Growth:
         if not self._hungry:
             return
         hungry, self._hungry = self._hungry, {}
-        limits = self._limits()
-        rivals = self._with_rivals(hungry, limits)
+        chosen = self._with_rivals(hungry)
+        limits = self._limits(chosen)
+        rivals = {pool.id: self.facts(pool) for pool in chosen}
         if not any(rivals[number].waiting for number in hungry if number in rivals):
             return
         now_s = self.worker.engine.now_us() / 1e6
         opened: Counter[PoolId] = Counter()
-        for action in decide(list(rivals.values()), limits, *self._tallies(), now_s):
+        for action in decide(list(rivals.values()), limits, *self._tallies(chosen), now_s):
             opened[action.pool] += isinstance(action, Open)
             self._perform(action)
         for number in hungry:
@@ -77,37 +84,38 @@ class Growth:
             if facts is not None and facts.waiting - facts.connecting - facts.returning > opened[number]:
                 self._full.add(number)
 
-    def _limits(self) -> GrowthLimits:
-        config, pools = self.worker.config, self.worker.pools
+    def _limits(self, pools: Iterable[Pool]) -> GrowthLimits:
+        config = self.worker.config
         settings = config.settings
-        per_database = {d.name: effective.max_db_connections(config, d.config) for d in pools.databases.values()}
-        names = {pool.user.name for pool in pools.by_id.values()}
+        per_database = {p.database.name: effective.max_db_connections(config, p.database.config) for p in pools}
+        per_user = {p.user.name: effective.max_user_connections(config, p.user.name) for p in pools}
         return GrowthLimits(
             parallel=settings.server_connect_parallel,
             login_retry_s=settings.server_login_retry,
             reserve_timeout_s=settings.reserve_pool_timeout,
             per_database={name: limit for name, limit in per_database.items() if limit},
-            per_user={name: limit for name in names if (limit := effective.max_user_connections(config, name))},
+            per_user={name: limit for name, limit in per_user.items() if limit},
         )
 
-    def _tallies(self) -> tuple[dict[str, int], dict[str, int]]:
-        pools = self.worker.pools
-        users = {**pools.forced, **pools.users}
+    @staticmethod
+    def _tallies(pools: Iterable[Pool]) -> tuple[dict[str, int], dict[str, int]]:
         return (
-            {d.name: d.server_connections for d in pools.databases.values()},
-            {u.name: u.server_connections for u in users.values()},
+            {p.database.name: p.database.server_connections for p in pools},
+            {p.user.name: p.user.server_connections for p in pools},
         )
 
-    def _with_rivals(self, hungry: dict[PoolId, Pool], limits: GrowthLimits) -> dict[PoolId, PoolFacts]:
-        """Facts of the pools that ask and of all that share a limit with them."""
-        databases = {p.database.name for p in hungry.values()} & limits.per_database.keys()
-        users = {p.user.name for p in hungry.values()} & limits.per_user.keys()
-        chosen = dict(hungry)
-        if databases or users:
-            for pool in self.worker.pools.by_id.values():
-                if pool.database.name in databases or pool.user.name in users:
-                    chosen[pool.id] = pool
-        return {number: self.facts(pool) for number, pool in chosen.items() if number in self.worker.pools.by_id}
+    def _with_rivals(self, hungry: dict[PoolId, Pool]) -> list[Pool]:
+        """The pools that ask and all that share a limit with them; few, however many pools there are."""
+        known = self.worker.pools.by_id
+        asking = [pool for number, pool in hungry.items() if number in known]
+        limits = self._limits(asking)
+        if not limits.per_database and not limits.per_user:
+            return asking
+        return asking + [
+            pool
+            for number, pool in known.items()
+            if number not in hungry and (pool.database.name in limits.per_database or pool.user.name in limits.per_user)
+        ]
 
     def facts(self, pool: Pool) -> PoolFacts:
         """How a pool stands, after its servers that were set aside have been put to the check its waiters need."""
@@ -194,7 +202,7 @@ class Growth:
 
     def refill(self, pool: Pool, min_size: int) -> None:
         """Open what min_pool_size asks for."""
-        limits = self._limits()
         now_s = self.worker.engine.now_us() / 1e6
-        for _ in range(refill(self.facts(pool), limits, min_size, *self._tallies(), now_s)):
+        limits, tallies = self._limits([pool]), self._tallies([pool])
+        for _ in range(refill(self.facts(pool), limits, min_size, *tallies, now_s)):
             self.worker.servers.open(pool)

@@ -68,6 +68,17 @@ class Janitor:
         for conn, reason in verdicts:
             self._carry_out(pool, conn, reason, now_us)
         self._mark_old(pool, now_us, limits)
+        if worker.config.settings.server_fast_close and worker.pools.mode(pool) == "session":
+            self._fast_close(pool)
+
+    def _fast_close(self, pool: Pool) -> None:
+        """server_fast_close: a server to be replaced waits for a pause in its session, not for its end."""
+        worker = self.worker
+        for server in list(pool.servers.values()):
+            if server.close_needed and server.state is ServerState.POOLED:
+                facts = worker.engine.facts(server.conn)
+                if facts.mode == "linked" and facts.status == "I" and facts.queue_length == 0:
+                    worker.servers.close(server, lifetimes.CHANGED)
 
     @staticmethod
     def _facts(pool: Pool, conn: int, since_us: int, now_us: int, used: bool) -> lifetimes.ServerFacts:

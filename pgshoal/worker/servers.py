@@ -198,6 +198,13 @@ class Servers:
         self.resolving.pop(pool.id, None)
         self.worker.growth.forget(pool)
 
+    def lost_addresses(self, host: str, gone: set[str]) -> None:
+        """A name no longer has some addresses: servers connected to those are replaced."""
+        for server in list(self.by_conn.values()):
+            hosts = effective.server_hosts(self.worker.config, server.pool.database.config)
+            if hosts == (host,) and server.address in gone and server.state is not ServerState.CANCEL:
+                self.dirty(server)
+
     # -- release, reset, check
 
     def mark(self, server: Server) -> None:
