@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import pwd
 import shutil
+import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +14,16 @@ from pathlib import Path
 from typing import IO, Any
 
 PREFERRED = ("postgres", "nobody")
+PR_SET_PDEATHSIG = 1
+LIBC = ctypes.CDLL(None)
+
+
+def die_with_parent() -> None:
+    """Asks the kernel to end this process at once when its parent is killed and can no longer stop it itself.
+
+    SIGQUIT means an immediate stop to PostgreSQL and to poolers. The wish is lost when the account changes.
+    """
+    LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGQUIT)
 
 
 @dataclass(frozen=True)
@@ -79,6 +91,7 @@ def spawn(
         env={**os.environ, **(env or {})},
         cwd="/",
         start_new_session=True,
+        preexec_fn=die_with_parent,
         **who,
     )
 

@@ -12,7 +12,7 @@ import os
 import sys
 from pathlib import Path
 
-from pgshoal.demo.account import named
+from pgshoal.demo.account import die_with_parent, named
 
 
 def keep_reachable() -> None:
@@ -40,6 +40,7 @@ def main() -> int:
     keep_reachable()
     os.chdir("/")
     account.become()
+    die_with_parent()
     result: int = run.main(config)
     return result
 

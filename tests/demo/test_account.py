@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import select
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -67,3 +69,18 @@ def test_spawned_programs_are_out_of_reach_of_the_terminal() -> None:
     finally:
         child.kill()
         child.wait()
+
+
+def test_children_do_not_outlive_a_killed_parent() -> None:
+    """When the parent is killed without a chance to clean up, the kernel ends what it had spawned."""
+    code = "from pgshoal.demo.account import spawn; print(spawn(['/bin/sleep', '60'], None).pid, flush=True); input()"
+    parent = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    child = int(parent.stdout.readline())
+    watch = os.pidfd_open(child)
+    try:
+        parent.kill()
+        parent.communicate()
+        assert select.select([watch], [], [], 20)[0] == [watch]
+    finally:
+        os.close(watch)
