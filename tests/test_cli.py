@@ -1,0 +1,53 @@
+"""The command line: what it prints and the exit status of each mistake."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pgshoal import __version__
+
+GOOD = "[databases]\napp = host=127.0.0.1\n[pgbouncer]\nlisten_port = 7000\n"
+
+
+def pgshoal(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Runs the command."""
+    return subprocess.run([sys.executable, "-m", "pgshoal", *arguments], capture_output=True, text=True, timeout=60)
+
+
+def test_version() -> None:
+    """--version prints one line."""
+    done = pgshoal("--version")
+    assert (done.returncode, done.stdout) == (0, f"pgshoal {__version__}\n")
+
+
+def test_check_a_good_file(tmp_path: Path) -> None:
+    """check prints what is in effect and where it was written."""
+    path = tmp_path / "good.ini"
+    path.write_text(GOOD)
+    done = pgshoal("check", str(path))
+    assert done.returncode == 0
+    assert f"listen_port = 7000  ({path}:4)" in done.stdout
+    assert "pool_mode" not in done.stdout
+    assert "pool_mode = session  (default)" in pgshoal("check", "--all", str(path)).stdout
+
+
+def test_check_a_bad_file(tmp_path: Path) -> None:
+    """check names file, line, key, value and what is allowed, on stderr."""
+    path = tmp_path / "bad.ini"
+    path.write_text(GOOD + "pool_mode = swimming\n")
+    done = pgshoal("check", str(path))
+    assert done.returncode == 1
+    assert f"{path}:5: pool_mode = swimming: must be one of session, transaction, statement" in done.stderr
+
+
+@pytest.mark.parametrize("arguments", [("run",), ("swim",), ("run", "a", "b"), ("check", "x", "--nope")])
+def test_mistakes_on_the_command_line(arguments: tuple[str, ...]) -> None:
+    """A wrong call is exit status 2 with one readable line, never a traceback."""
+    done = pgshoal(*arguments)
+    assert done.returncode == 2
+    assert done.stderr.startswith("pgshoal: ")
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,82 @@
+"""Starting and not starting: configuration, account, pid file, exit codes."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from pgshoal.worker import account
+from pgshoal.worker.run import Fatal, Pidfile, main
+from tests.worker.bench import QuietLog
+
+
+def test_a_broken_file_is_exit_code_1(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """The log says where and what, then that nothing can be loaded."""
+    path = tmp_path / "broken.ini"
+    path.write_text("[pgbouncer]\nlisten_prot = 1\n")
+    assert main(str(path)) == 1
+    said = capfd.readouterr().err
+    assert f"{path}:2: listen_prot: unknown parameter" in said
+    assert "FATAL cannot load config file" in said
+
+
+def test_a_missing_file_is_exit_code_1(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """As a broken one."""
+    assert main(str(tmp_path / "none.ini")) == 1
+    assert "FATAL cannot load config file" in capfd.readouterr().err
+
+
+def test_root_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    """Without user= the pooler does not run as root."""
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    path = tmp_path / "fine.ini"
+    path.write_text("[pgbouncer]\nunix_socket_dir=\n")
+    assert main(str(path)) == 1
+    assert "FATAL PgBouncer should not run as root" in capfd.readouterr().err
+
+
+def test_quiet_says_nothing_on_stderr(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """--quiet holds for failures too."""
+    assert main(str(tmp_path / "none.ini"), quiet=True) == 1
+    assert capfd.readouterr().err == ""
+
+
+def test_unknown_account() -> None:
+    """A user= that does not exist is named."""
+    with pytest.raises(LookupError, match="could not find user 'no-such-account' to switch to"):
+        account.become("no-such-account")
+
+
+def test_pidfile_of_a_living_process(tmp_path: Path) -> None:
+    """Another instance is not disturbed."""
+    path = tmp_path / "pid"
+    path.write_text(f"{os.getppid()}\n")
+    with pytest.raises(Fatal, match="another instance running"):
+        Pidfile(str(path), QuietLog())
+    assert path.exists()
+
+
+@pytest.mark.parametrize("text", ["4194305\n", "nonsense", ""])
+def test_stale_pidfile(tmp_path: Path, text: str) -> None:
+    """What names no process is removed, and ours is written and removed in its time."""
+    path = tmp_path / "pid"
+    path.write_text(text)
+    log = QuietLog()
+    pidfile = Pidfile(str(path), log)
+    assert log.has("stale pidfile, removing")
+    assert not path.exists()
+    pidfile.remove()
+    pidfile.write()
+    assert path.read_text() == f"{os.getpid()}\n"
+    pidfile.remove()
+    assert not path.exists()
+
+
+def test_no_pidfile() -> None:
+    """An empty setting means none."""
+    pidfile = Pidfile("", QuietLog())
+    pidfile.write()
+    pidfile.remove()
+    assert not pidfile.written
