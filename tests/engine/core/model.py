@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import struct
 
 from tests.support.messages import (
@@ -183,7 +184,9 @@ class Backend:
         if lower == b"set timezone":
             return command_complete("SET") + parameter_status("TimeZone", "CET")
         if lower.startswith((b"set ", b"select pg_catalog.set_config")):
-            return command_complete("SET")
+            found = re.findall(rb"SET (TimeZone|application_name)='(\w*)';", text + b";")
+            reports = [parameter_status(name.decode(), value.decode()) for name, value in found]
+            return command_complete("SET") + b"".join(reports)
         rows = data_row("1") * self.rng.randrange(4)
         described = row_description("column", "second") if how == b"Q" else b""
         return described + rows + command_complete("SELECT 1")
