@@ -131,6 +131,7 @@ class Server(Conn):
         "link",
         "query_us",
         "queue",
+        "released",
         "sets",
         "status",
         "unnamed",
@@ -159,6 +160,8 @@ class Server(Conn):
         #: Counts the Syncs forwarded: an entry with an older number has a Sync behind it.
         self.gen = 0
         self.holds = 0
+        #: It comes from a link, so `decide` concerns it.
+        self.released = False
         self.decide = False
         self.idle_us = 0
         self.query_us = 0

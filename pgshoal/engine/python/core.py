@@ -207,7 +207,9 @@ class Core:
             self.forget(server)
             self.emit((Event.CLOSED, server.id, reason or why))
         else:
+            client.last_us = self.now
             server.mode = IDLE
+            server.released = True
             self.freed.append(server)
 
     def unlink(self, client: Client, server: Server) -> None:
@@ -242,6 +244,7 @@ class Core:
         client.mode = PARKED
         client.last_us = self.now
         server.mode = IDLE
+        server.released = True
         self.freed.append(server)
         if client.inbuf:
             self.unread.append(client)
@@ -252,7 +255,9 @@ class Core:
         assert pool is not None
         if server.holds:
             server.mode = HELD
-        elif server.decide or pool.spec.decide:
+            return
+        released, server.released = server.released, False
+        if released and (server.decide or pool.spec.decide):
             server.decide = False
             server.mode = DIALOGUE
             self.emit((Event.RETURNED, server.id))

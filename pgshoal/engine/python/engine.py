@@ -299,10 +299,7 @@ class PythonEngine:
         if server.inbuf:
             server_input(core, server, b"")
         if not server.gone:
-            if server.holds:
-                server.mode = HELD
-            elif server.pool is not None:
-                core.offer(server, server.pool)
+            core.place(server)
         core.settle()
         self._driver.flush()
 

@@ -418,6 +418,7 @@ def _copy_begins(client: Client, server: Server) -> None:
     """CopyInResponse: what stands behind the head is ignored or eaten by the server."""
     queue = server.queue
     server.copy_in = True
+    client.need = 0
     index = 1
     while index < len(queue):
         entry = queue[index]
@@ -457,6 +458,8 @@ def _error(core: Core, client: Client, server: Server, head: Entry | None, messa
     while queue and queue[0].kind != SYNC:
         segment.append(queue.popleft())
     client.errored = not queue
+    # What is kept of a message may be dropped now, without waiting for all of it.
+    client.need = 0
     for entry in reversed(segment):
         if not entry.plain:
             prepared.undo(client, server, entry, failed=entry is head)
