@@ -203,11 +203,11 @@ class Core:
         else:
             why = ""
         self.unlink(client, server)
+        client.last_us = self.now
         if why:
             self.forget(server)
             self.emit((Event.CLOSED, server.id, reason or why))
         else:
-            client.last_us = self.now
             server.mode = IDLE
             server.released = True
             self.freed.append(server)

@@ -6,7 +6,7 @@ import pytest
 
 from pgshoal.engine.contract import PoolMode
 from tests.engine.core.harness import BLOCK, IDLE, START_US, Bench
-from tests.support.messages import FLUSH, SYNC, bind, command_complete, execute, parse, query
+from tests.support.messages import COPY_DONE, FLUSH, SYNC, bind, command_complete, error, execute, message, parse, query
 
 SECOND = 1_000_000
 TAG = command_complete("SELECT 1")
@@ -45,6 +45,15 @@ def test_a_pipelined_batch_is_one_query(core: Bench) -> None:
     assert (stats.query_count, stats.query_time_us) == (1, 2 * SECOND)
     assert (stats.xact_count, stats.xact_time_us) == (2, 2 * SECOND)
     assert client.mode == "parked"
+
+
+def test_the_end_of_copy_is_no_query(core: Bench) -> None:
+    """A COPY whose end crosses the error counts as one query, and nothing is in flight afterwards."""
+    client, server = core.linked(query("copy"))
+    client.say(message(b"d", b"row"), COPY_DONE)
+    server.say(error("23505", "duplicate"), message(b"Z", b"E"))
+    assert core.engine.pool_stats(core.pool_id).query_count == 1
+    assert (client.facts.queue_length, client.facts.request_us) == (0, 0)
 
 
 def test_prepared_counters(core: Bench) -> None:

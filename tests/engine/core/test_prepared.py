@@ -494,3 +494,14 @@ def test_a_query_that_an_error_skips(core: Bench) -> None:
     server.heard()
     second.say(use(""))
     assert server.heard() == close("S", "") + use("")
+
+
+def test_a_close_behind_the_sync(core: Bench) -> None:
+    """A skipped request behind the last Sync is answered at once after ReadyForQuery, and holds no server."""
+    client, server = core.linked()
+    prepare(client, server, "a", "A")
+    client.say(use("a"), close("S", "a"))
+    server.say(TWO, TAG, IDLE)
+    assert client.heard() == TWO + TAG + IDLE + THREE
+    assert (client.mode, server.mode) == ("parked", "idle")
+    assert client.facts.request_us == 0
