@@ -16,8 +16,8 @@ const BLOCKS_REFUSED: &str = "transaction blocks not allowed in statement poolin
 enum Verdict {
     Pass,
     Swallow,
-    /// Passed, and then the caller acts.
-    PassThen(Turn),
+    /// ReadyForQuery, with this status: passed, and the link may be over.
+    Ready(u8),
     /// Not passed.
     Stop(Turn),
 }
@@ -110,7 +110,7 @@ impl Relay<'_> {
                     self.tell_client(&data[from..at]);
                     from = at + have;
                 }
-                Verdict::Pass | Verdict::PassThen(_) => {
+                Verdict::Pass | Verdict::Ready(_) => {
                     self.sw.stream.forward = true;
                     self.sw.stream.left = (total - have) as u32;
                 }
@@ -121,8 +121,10 @@ impl Relay<'_> {
                 from = at;
                 self.settle();
             }
-            if let Verdict::PassThen(turn) = verdict {
-                break turn;
+            if let Verdict::Ready(status) = verdict {
+                if self.after_ready(status) {
+                    break Turn::Release;
+                }
             }
         };
         self.tell_client(&data[from..at]);
@@ -200,45 +202,30 @@ impl Relay<'_> {
         if let Some(entry) = self.server.link.queue.pop() {
             self.complete(entry);
         }
+        Verdict::Ready(status)
+    }
+
+    /// Counts, once skipped requests behind the ended one have been answered; true if the server is free.
+    fn after_ready(&mut self, status: u8) -> bool {
         let now = self.shared.now;
         let link = &mut self.server.link;
         link.status = status;
         link.busy = !link.queue.is_empty();
         link.copy_in = false;
-        if link.queue.is_empty() {
+        if !link.busy {
             self.pool.stats.query_count += 1;
             self.pool.stats.query_time_us +=
                 now.saturating_sub(link.query_start.take().unwrap_or(now));
         }
         if status != b'I' {
-            return Verdict::Pass;
+            return false;
         }
         self.pool.stats.xact_count += 1;
         self.pool.stats.xact_time_us += now.saturating_sub(link.xact_start.unwrap_or(now));
         link.xact_start = link.busy.then_some(now);
         link.portals.clear();
-        self.free_after_ready()
-    }
-
-    fn free_after_ready(&mut self) -> Verdict {
-        while self
-            .server
-            .link
-            .queue
-            .head()
-            .is_some_and(|head| head.kind == Kind::CopyEnd)
-        {
-            self.server.link.queue.pop();
-        }
-        let link = &mut self.server.link;
-        if !link.queue.is_empty() || link.errored || self.pool.spec.mode == PoolMode::Session {
-            return Verdict::Pass;
-        }
-        if self.cw.stream.open() {
-            link.due = true;
-            return Verdict::Pass;
-        }
-        Verdict::PassThen(Turn::Release)
+        link.due = !link.busy && !link.errored && self.pool.spec.mode != PoolMode::Session;
+        link.due && !self.cw.stream.open()
     }
 
     fn command_complete(&mut self, tag: &[u8]) {
