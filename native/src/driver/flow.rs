@@ -6,6 +6,10 @@ use crate::core::Core;
 use crate::driver::table::{Sock, REPORTED};
 use crate::tls::TlsStream;
 
+/// The end of a send this large is always reported: the other side may be throttled because of it.
+/// Well below the core's low mark.
+const LARGE_BYTES: usize = 16 * 1024;
+
 /// Takes bytes from the wire to the core; the reason if the connection is over.
 pub fn deliver(
     core: &mut Core,
@@ -38,6 +42,9 @@ pub fn fill(core: &mut Core, sock: &mut Sock) -> bool {
         sock.out = out;
     } else {
         sock.out = core.take_output(sock.id);
+    }
+    if sock.out.len() >= LARGE_BYTES {
+        sock.flags |= REPORTED;
     }
     !sock.out.is_empty()
 }
