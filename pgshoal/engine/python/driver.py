@@ -6,11 +6,12 @@ import contextlib
 import os
 import select
 import socket
+import struct
 from typing import TYPE_CHECKING, Any
 
 from pgshoal.engine.contract import Event
 from pgshoal.engine.python import sockets
-from pgshoal.engine.python.conn import CLOSING, DIALOGUE, FROZEN, WAITING, Client, Conn, Server
+from pgshoal.engine.python.conn import CLOSING, FROZEN, WAITING, Client, Conn, Server
 from pgshoal.engine.python.frames import ERR_CRASHED
 from pgshoal.engine.python.sockets import Channel, Listener
 from pgshoal.engine.python.tls import TlsChannel, TlsFailure
@@ -24,6 +25,7 @@ _OUT = select.EPOLLOUT
 _HUP = select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR
 _EDGE = select.EPOLLIN | select.EPOLLRDHUP | select.EPOLLET
 _ACCEPTS_PER_WAKE = 64
+_LINGER_NOT = struct.pack("ii", 1, 0)
 _CHUNK_MIN = 8 * 1024
 _CHUNK_MAX = 128 * 1024
 
@@ -108,7 +110,7 @@ class EpollDriver:
             return
         if mask & _HUP:
             channel.ending = True
-        if conn.mode is not DIALOGUE and not core.reading(conn):
+        if not core.reading(conn) and (channel.tls is None or not channel.tls.handshaking):
             self._not_now(channel)
             return
         size = channel.chunk
@@ -241,9 +243,10 @@ class EpollDriver:
             sent = len(data)
             channel.ending = True
             self._read_again(channel)
-        out.clear()
+        if tls is None or not tls.handshaking:
+            out.clear()
         if sent == len(data):
-            conn.out_size = 0
+            conn.out_size = len(b"".join(out)) if out else 0
             if channel.blocked:
                 channel.blocked = False
                 self._epoll.modify(channel.fd, _EDGE)
@@ -293,6 +296,10 @@ class EpollDriver:
             if last:
                 with contextlib.suppress(OSError):
                     channel.send(last)
+        if channel.blocked:
+            # Bytes that the peer did not take die with the socket, now and not after the system's patience.
+            with contextlib.suppress(OSError):
+                channel.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_NOT)
         channel.sock.close()
 
     # -- connecting and accepting

@@ -383,7 +383,9 @@ class PythonEngine:
 
     def overdue(self, now_us: int) -> list[tuple[ConnId, str]]:
         """Clients past a limit; also resets connections that close too slowly."""
-        return timeouts.overdue(self._core, now_us)
+        found = timeouts.overdue(self._core, now_us)
+        self._driver.flush()
+        return found
 
     def memory(self) -> list[tuple[str, int, int, int]]:
         """SHOW MEM."""
