@@ -51,7 +51,6 @@ class Stand:
     def __init__(self, sizes: Sizes) -> None:
         self.sizes = sizes
         self._stack = ExitStack()
-        self.reference = pgbouncer.find()
         self.cluster: Cluster
         self.deaf: DeafServer
         self.tls_folder: Path | None = None
@@ -69,6 +68,11 @@ class Stand:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._stack.close()
+
+    @property
+    def reference(self) -> Path:
+        """The PgBouncer to compare with."""
+        return pgbouncer.find()
 
     def _open(self) -> None:
         settings = {"max_connections": "200"}
