@@ -72,6 +72,17 @@ class Twins:
             self.names[side][conn] = number
         return number
 
+    def alive(self, numbers: list[int]) -> list[int]:
+        """Those that still say something."""
+        found = []
+        for number in numbers:
+            try:
+                if self.engines[0].facts(self.ids[number][0]).mode not in ("closing", "frozen"):
+                    found.append(number)
+            except KeyError:
+                continue
+        return found
+
     def new_client(self, pool: int, parameters: Sequence[tuple[str, str]], idle_us: int, wait_us: int) -> None:
         """A client, admitted."""
         number = self.add([engine.accept_manual(1) for engine in self.engines])
@@ -156,7 +167,11 @@ def pieces(rng: random.Random, data: bytes) -> list[bytes]:
 
 def client_step(twins: Twins, rng: random.Random) -> None:
     """A client says something, whole or not, sane or not."""
-    number = rng.choice(twins.clients)
+    alive = twins.alive(twins.clients)
+    if not alive:
+        twins.new_client(0, rng.choice(PARAMETERS), 0, -1)
+        return
+    number = rng.choice(alive)
     data = b"".join(client_messages(rng))
     if rng.random() < 0.03:
         at = rng.randrange(len(data))
@@ -168,7 +183,12 @@ def client_step(twins: Twins, rng: random.Random) -> None:
 
 def server_step(twins: Twins, rng: random.Random) -> None:
     """A server answers some of what it was asked."""
-    number = rng.choice(list(twins.servers))
+    alive = twins.alive(list(twins.servers))
+    if not alive:
+        twins.new_server(0, rng.choice(PARAMETERS[:3]), rng.randrange(2**32))
+        return
+    asked = [number for number in alive if twins.servers[number].input]
+    number = rng.choice(asked or alive)
     data = twins.servers[number].answer(rng.randrange(1, 12))
     if rng.random() < 0.01:
         data += bytes(rng.randrange(256) for _ in range(rng.randrange(1, 12)))

@@ -145,7 +145,12 @@ class Core:
             self.dirty.append(conn)
 
     def leave_pool(self, conn: Conn) -> None:
-        """Take it out of every list of its pool."""
+        """Take it out of every list of its pool, and give back the statements it used."""
+        if isinstance(conn, Server):
+            conn.cache = {}
+        elif isinstance(conn, Client):
+            conn.prepared = {}
+            conn.unnamed = None
         pool = conn.pool
         if pool is None:
             return

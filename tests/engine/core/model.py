@@ -37,7 +37,8 @@ def client_messages(rng: random.Random) -> list[bytes]:
     if kind < 0.3:
         return [query(rng.choice(QUERIES)) for _ in range(1 if rng.random() < 0.8 else 2)]
     if kind < 0.37:
-        return [message(b"d", b"x" * rng.randrange(300)) for _ in range(2)] + [COPY_DONE] * (rng.random() < 0.7)
+        rows = [message(b"d", b"x" * rng.randrange(300)) for _ in range(2)]
+        return rows + [rng.choice([COPY_DONE, COPY_DONE, message(b"f", b"no\0"), SYNC])] * (rng.random() < 0.8)
     if kind < 0.4:
         return [rng.choice([message(b"f", b"no\0"), COPY_DONE, SYNC, FLUSH, message(b"F", b"\0\0\0\x01\0\0\0\0\0\0")])]
     if kind < 0.41:
