@@ -7,7 +7,7 @@ import socket
 import struct
 import time
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 from tests.support import messages as m
 from tests.support.scram import ScramClient
@@ -123,12 +123,14 @@ class FakeClient:
         user: str,
         dbname: str,
         password: str = "",
-        *,
-        protocol: int = m.PROTOCOL_3_0,
-        cut: int = 0,
-        **parameters: str,
+        **parameters: Any,
     ) -> list[Message]:
-        """Logs in by the method asked for, returns all messages up to ReadyForQuery; cut=1 writes single bytes."""
+        """Logs in by the method asked for, returns all messages up to ReadyForQuery.
+
+        `protocol` is the version to ask for, `cut=1` writes single bytes; all else are startup parameters.
+        """
+        protocol: int = parameters.pop("protocol", m.PROTOCOL_3_0)
+        cut: int = parameters.pop("cut", 0)
         packet = m.startup({"user": user, "database": dbname, **parameters}, protocol)
         if cut:
             self.send_cut(packet, size=cut)

@@ -54,20 +54,22 @@ class Console:
             return cursor.fetchall() if cursor.description else []
 
 
-def defaults(userlist: Mapping[str, str] | None, settings: dict[str, Any]) -> dict[str, Any]:
+def defaults(given: dict[str, Any]) -> dict[str, Any]:
     """Every test user is in the user list unless a test brings its own list."""
-    return {"userlist": dict(PASSWORDS) if userlist is None else userlist, **settings}
+    userlist = given.pop("userlist", None)
+    return {"userlist": dict(PASSWORDS) if userlist is None else userlist, **given}
 
 
 class Pooler(Console, base.Pooler):
-    """pgshoal under test: `with Pooler({"app": database(pg)}, engine="epoll", pool_mode="transaction") as pooler:`."""
+    """pgshoal under test: `with Pooler({"app": database(pg)}, engine="epoll", pool_mode="transaction") as pooler:`.
+
+    `users`, `userlist` and `peers` become their sections and files, everything else a setting.
+    """
 
     dsn = base.Pooler.dsn
 
-    def __init__(
-        self, databases: Mapping[str, str], *, userlist: Mapping[str, str] | None = None, **settings: Any
-    ) -> None:
-        base.Pooler.__init__(self, databases, **defaults(userlist, settings))
+    def __init__(self, databases: Mapping[str, str], **settings: Any) -> None:
+        base.Pooler.__init__(self, databases, **defaults(settings))
 
 
 class PgBouncer(Console, base.PgBouncer):
@@ -75,7 +77,5 @@ class PgBouncer(Console, base.PgBouncer):
 
     dsn = base.Pooler.dsn
 
-    def __init__(
-        self, databases: Mapping[str, str], *, userlist: Mapping[str, str] | None = None, **settings: Any
-    ) -> None:
-        base.PgBouncer.__init__(self, pgbouncer.find(), databases, **defaults(userlist, settings))
+    def __init__(self, databases: Mapping[str, str], **settings: Any) -> None:
+        base.PgBouncer.__init__(self, pgbouncer.find(), databases, **defaults(settings))
