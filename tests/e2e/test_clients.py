@@ -96,11 +96,11 @@ def test_psql_sees_the_same(direct: Target, pooled: Target, pooler: Pooler) -> N
 def test_pgbench(mode: str, pg: Postgres, pooled: Target) -> None:
     """pgbench's TPC-B runs without a failed transaction in each query mode, and the money adds up."""
     direct = replace(pooled, host=pg.host, port=pg.port, tls_ca="")
-    # The embedded pgbench has no TLS.
+    # The embedded pgbench has no TLS. One thread a client: preparing blocks a whole thread of pgbench.
     binary = shutil.which("pgbench") or "pgbench"
     subprocess.run([binary, "-q", "-i", "-s", "1", direct.libpq()], check=True, capture_output=True, timeout=60)
     done = subprocess.run(
-        [binary, "-n", "-M", mode, "-c", "12", "-j", "2", "-t", "40", pooled.libpq()],
+        [binary, "-n", "-M", mode, "-c", "12", "-j", "12", "-t", "40", pooled.libpq()],
         capture_output=True,
         text=True,
         timeout=90,
