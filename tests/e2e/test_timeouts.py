@@ -131,14 +131,16 @@ def test_login_retry_bounds_attempts(make: MakePooler) -> None:
 
 def test_server_idle_timeout_stops_at_min_pool_size(make: MakePooler, pg15: Postgres) -> None:
     """Idle servers go, down to min_pool_size."""
-    pooler = make({"app": database(pg15, user="bob", min_pool_size=1)}, server_idle_timeout=1, server_check_query="")
+    pooler = make(
+        {"app": database(pg15, user="plain_user", min_pool_size=1)}, server_idle_timeout=1, server_check_query=""
+    )
     with pooler.connect() as one, pooler.connect() as two:
         one.execute("begin")
         two.execute("begin")
-        assert backends(pg15, "bob") == 2, pooler.log_text()
+        assert backends(pg15, "plain_user") == 2, pooler.log_text()
         one.execute("commit")
         two.execute("commit")
-        until(lambda: backends(pg15, "bob") == 1, "one server left")
+        until(lambda: backends(pg15, "plain_user") == 1, "one server left")
     assert pooler.log_text().count("closing because: server idle timeout") == 1
 
 
