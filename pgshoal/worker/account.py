@@ -2,8 +2,22 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import pwd
+from typing import Final
+
+#: Imported late by the standard library, or only for one engine: after the switch their files may be out of reach.
+LATE: Final = (
+    "concurrent.futures.thread",
+    "encodings.idna",
+    "linecache",
+    "pgshoal.engine.native",
+    "pgshoal.engine.python",
+    "stringprep",
+    "tracemalloc",
+    "unicodedata",
+)
 
 
 def become(name: str) -> None:
@@ -12,6 +26,11 @@ def become(name: str) -> None:
         entry = pwd.getpwnam(name)
     except KeyError:
         raise LookupError(f"could not find user '{name}' to switch to") from None
+    for module in LATE:
+        try:
+            importlib.import_module(module)
+        except ImportError:
+            continue  # whoever needs it will say so
     os.initgroups(entry.pw_name, entry.pw_gid)
     os.setgid(entry.pw_gid)
     os.setuid(entry.pw_uid)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 from pgshoal.config import changes, load
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 def reload(worker: Worker) -> bool:
     """Read the files again; False if anything in them is wrong: then all stays as it was and the log says why."""
-    worker.notify("RELOADING=1")
+    worker.notify(f"RELOADING=1\nMONOTONIC_USEC={time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000}")
     try:
         fresh = load.load(worker.config.path, worker.overrides)
         apply(worker, fresh)

@@ -168,9 +168,12 @@ class Servers:
 
     def close(self, server: Server, reason: str) -> None:
         """Close a server in any state; a linked client is told the reason by the engine's FAULT."""
-        polite = build.TERMINATE if server.state not in (ServerState.LOGIN, ServerState.CANCEL) else b""
+        engine = self.worker.engine
         with contextlib.suppress(KeyError):  # it died in this same wake; its CLOSED is still in the list
-            self.worker.engine.close(server.conn, polite, reason)
+            # A linked server may hold half a message of its client: a Terminate behind that would complete it.
+            ready = server.state not in (ServerState.LOGIN, ServerState.CANCEL)
+            polite = ready and engine.facts(server.conn).mode in ("dialogue", "idle", "held")
+            engine.close(server.conn, build.TERMINATE if polite else b"", reason)
         self._forget(server, reason)
 
     def gone(self, server: Server, reason: str) -> None:

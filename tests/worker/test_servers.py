@@ -297,3 +297,28 @@ def test_fair_shares_under_a_database_limit(benches: Any) -> None:
     assert sum(owners.values()) <= 4
     assert min(owners.get("alice", 0), owners.get("bob", 0)) >= 1
     assert abs(owners["alice"] - owners["bob"]) <= 1
+
+
+def test_nothing_is_sent_behind_half_a_message(benches: Any) -> None:
+    """A server closed while its client is inside a message gets no Terminate, which would complete it."""
+    bench = benches(transaction_timeout=5.0)
+    client = bench.login()
+    (server,) = bench.serve(1)
+    bench.say(client, m.query("begin"))
+    bench.answer(server, "T")
+    bench.heard(server)
+    bench.say(client, m.query("delete from t where name = 'abcdefgh'")[:-9])
+    sent = bench.heard(server)
+    bench.worker.servers.close(bench.worker.servers.by_conn[server], "test")
+    assert b"X\0\0\0\4" not in sent + bench.heard(server)
+
+
+def test_an_idle_server_is_told_goodbye(benches: Any) -> None:
+    """A server that is closed in peace gets a Terminate, so that PostgreSQL logs no lost connection."""
+    bench = benches()
+    bench.login()
+    (server,) = bench.serve(1)
+    bench.heard(server)
+    assert bench.engine.take(server)
+    bench.worker.servers.close(bench.worker.servers.by_conn[server], "test")
+    assert bench.heard(server) == m.message(b"X")
