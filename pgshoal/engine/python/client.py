@@ -12,10 +12,11 @@ from pgshoal.engine.python.frames import (
     CLOSE_COMPLETE,
     COLLECT_MAX,
     HEADER,
+    LENGTH,
     READY_IDLE,
     SMALL_REQUEST,
 )
-from pgshoal.engine.python.queue import COPY_END, EXECUTE, FUNCTION, PLAIN, PLAIN_COPY_END, PLAIN_SYNC
+from pgshoal.engine.python.queue import COPY_END, DESCRIBE_PORTAL, EXECUTE, FUNCTION, PLAIN, PLAIN_COPY_END, PLAIN_SYNC
 
 if TYPE_CHECKING:
     from pgshoal.engine.python.conn import Client, Server
@@ -45,6 +46,12 @@ def client_input(core: Core, client: Client, data: bytes) -> None:
                 # Released: the next waiter goes before the rest of this.
                 break
             continue
+        server = client.link
+        if server is not None and not client.errored and not server.copy_in:
+            step = _quick(core, client, server, data, at, end)
+            if step:
+                at += step
+                continue
         step = _message(core, client, data, at, end)
         if step < 0:
             break
@@ -58,6 +65,34 @@ def client_input(core: Core, client: Client, data: bytes) -> None:
         client.inbuf += data[at:] if at else data
         if core.freed and client.mode is PARKED:
             core.unread.append(client)
+
+
+def _quick(core: Core, client: Client, server: Server, data: bytes, at: int, end: int) -> int:
+    """Sync, Execute and Describe of portals on a link without anything special: 0 if it is not such a case."""
+    code = data[at]
+    if end - at < 5 or (code != 0x53 and code != 0x45 and code != 0x44):
+        return 0
+    length = LENGTH.unpack_from(data, at + 1)[0]
+    if code == 0x53:
+        if length != 4:
+            return 0
+        entry = PLAIN_SYNC
+        server.gen += 1
+    elif length > SMALL_REQUEST or end - at <= length or length > core.limits.max_packet_size or length < 6:
+        return 0
+    elif code == 0x45:
+        if client.portals:
+            return 0
+        entry = PLAIN[EXECUTE]
+    else:
+        if data[at + 5] != 0x50 or data.find(b"\0", at + 6) != at + length:
+            return 0
+        entry = PLAIN[DESCRIBE_PORTAL]
+    requests.begin(core, server)
+    server.queue.append(entry)
+    server.out.append(data[at : at + length + 1])
+    server.out_size += length + 1
+    return int(length) + 1
 
 
 def _streamed(core: Core, client: Client, data: bytes, at: int, end: int) -> int:

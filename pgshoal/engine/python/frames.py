@@ -8,7 +8,6 @@ from typing import Final
 HEADER: Final = Struct(">BI")
 LENGTH: Final = Struct(">I")
 
-HALF_MIB: Final = 512 * 1024
 MAX_LENGTH: Final = 2**31 - 1
 STARTUP_MIN: Final = 8
 STARTUP_MAX: Final = 10_000

@@ -12,7 +12,6 @@ from pgshoal.engine.python.frames import (
     ERR_DIRTY,
     ERR_HEADER,
     ERR_UNKNOWN,
-    HALF_MIB,
     HEADER,
     MAX_LENGTH,
     SERVER_COLLECTED,
@@ -25,10 +24,12 @@ from pgshoal.engine.python.params import status_pair
 from pgshoal.engine.python.queue import (
     BIND,
     COPY_END,
+    DESCRIBE_PORTAL,
     DESCRIBE_STATEMENT,
     ENDED_BY_READY,
     ENDS,
     EXECUTE,
+    FORWARDED,
     INJECTED,
     PARSE,
     PASSES,
@@ -51,6 +52,12 @@ PASS = 5
 SWALLOW = 6
 END = 7
 END_SILENT = 8
+
+_QUERY_TAG = 0x43 << 4 | QUERY
+_PARSED = 0x31 << 4 | PARSE
+_QUICK_PASS = frozenset({0x44 << 4 | QUERY, 0x54 << 4 | QUERY, 0x44 << 4 | EXECUTE})
+_QUICK_TAG = frozenset({_QUERY_TAG, 0x43 << 4 | EXECUTE})
+_QUICK_END = frozenset({_PARSED, 0x32 << 4 | BIND, 0x6E << 4 | DESCRIBE_PORTAL, 0x73 << 4 | EXECUTE})
 
 _STATUS = {0x49: "I", 0x54: "T", 0x45: "E"}
 _STALE_PLAN = b"cached plan must not change result type"
@@ -215,11 +222,26 @@ def _linked(core: Core, server: Server, data: bytes, at: int, end: int) -> int:
             break
         code, length = unpack(data, at)
         head = queue[0] if queue else None
-        if code == 0x44 and head is not None and (head.kind == QUERY or head.kind == EXECUTE) and length < HALF_MIB:
-            # A row: the common case.
-            server.forwarding = True
-            if end - at > length > 3:
+        if head is not None and end - at > length > 3:
+            # The common cases, which change nothing but the place in the queue.
+            key = code << 4 | head.kind
+            if key in _QUICK_PASS:
                 at += length + 1
+                continue
+            if key in _QUICK_TAG and data[at + 5] != 0x44 and 4 < length <= COLLECT_MAX and not server.copy_in:
+                at += length + 1
+                if key == _QUERY_TAG:
+                    continue
+            elif key in _QUICK_END and head.plain | (key != _PARSED) and head.origin == FORWARDED and length == 4:
+                at += 5
+            else:
+                key = 0
+            if key:
+                queue.popleft()
+                if queue and (queue[0].origin == SKIPPED or queue[0].kind == COPY_END):
+                    _pass(core, client, data, start, at)
+                    start = at
+                    _settle_head(core, client, server)
                 continue
         verdict = _judge(core, client, server, head, code, data, at, end, length)
         if verdict >= PASS:
