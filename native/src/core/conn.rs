@@ -393,3 +393,32 @@ impl Slots {
         self.free.len()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An idle client costs its record and its slot, well under what a pooler may spend on it.
+    #[test]
+    fn an_idle_client_is_small() {
+        assert!(
+            size_of::<Conn>() + size_of::<Slot>() <= 320,
+            "{}",
+            size_of::<Conn>()
+        );
+    }
+
+    /// An id is dead once its slot has been used again.
+    #[test]
+    fn ids_are_not_reused() {
+        let mut slots = Slots::default();
+        let one = slots.add(Role::Client(Client::new()), 0);
+        assert!(slots.remove(one).is_some());
+        let two = slots.add(Role::Client(Client::new()), 0);
+        assert_ne!(one, two);
+        assert!(
+            slots.get(one).is_none() && slots.get_mut(one).is_none() && slots.remove(one).is_none()
+        );
+        assert!(slots.get(0).is_none() && slots.get(two).is_some());
+    }
+}

@@ -463,6 +463,8 @@ impl Core {
         let told = reason.starts_with("tls: ") || reason.starts_with("connect failed: ");
         match conn {
             Conn { wire, .. } if wire.mode == Mode::Closing => {}
+            // Python has been told, and will close it.
+            Conn { wire, .. } if wire.mode == Mode::Frozen => return,
             Conn {
                 role: Role::Client(_),
                 ..

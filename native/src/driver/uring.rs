@@ -120,6 +120,10 @@ impl Uring {
     /// Brings one connection to what the core wants of it.
     fn settle(&mut self, core: &mut Core, id: ConnId) {
         let Some(sock) = self.table.get_mut(id) else {
+            // Its socket ended while it was frozen, and Python has closed it now.
+            if core.is_closing(id) {
+                core.gone(id);
+            }
             return;
         };
         if core.must_reset(id) {

@@ -457,7 +457,13 @@ impl Engine {
     }
 
     fn overdue(&mut self, now_us: u64) -> Vec<(ConnId, &'static str)> {
-        self.core.overdue(now_us)
+        let found = self.core.overdue(now_us);
+        let Engine { core, driver, .. } = self;
+        if let Some(driver) = driver {
+            // What has been closing for too long goes at once.
+            driver.flush(core);
+        }
+        found
     }
 
     fn memory(&self) -> Vec<(&'static str, usize, usize, usize)> {

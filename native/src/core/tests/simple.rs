@@ -277,3 +277,16 @@ fn pqexec_disallowed() {
     rig.core.received(client, &asks("Q:x"));
     assert_eq!(rig.events(), ["FAULT pqexec_disallowed"]);
 }
+
+/// A frozen connection that ends gives no second event: Python's close is still to come.
+#[test]
+fn a_frozen_connection_ends() {
+    let mut rig = Rig::transaction();
+    let client = rig.client();
+    rig.core.received(client, &[b'Q', 0, 0, 0, 0]);
+    rig.core.ended(client, "");
+    assert_eq!(rig.events(), ["FAULT bad_packet_header 5100000000"]);
+    assert_eq!(rig.core.close(client, b"bye", ""), Ok(()));
+    rig.core.gone(client);
+    assert_eq!(rig.mode(client), "gone");
+}
