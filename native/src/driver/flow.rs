@@ -10,6 +10,9 @@ use crate::tls::TlsStream;
 /// Well below the core's low mark.
 const LARGE_BYTES: usize = 16 * 1024;
 
+/// What is under way up to this size is not worth telling the core: no limit is near.
+const SMALL: usize = 4096;
+
 /// Takes bytes from the wire to the core; the reason if the connection is over.
 pub fn deliver(
     core: &mut Core,
@@ -71,7 +74,7 @@ pub fn all_sent(core: &mut Core, sock: &mut Sock) {
 /// Tells the core how much is not on the wire yet, if that changed.
 pub fn report(core: &mut Core, sock: &mut Sock) {
     let unsent = sock.out.len() - sock.done;
-    if unsent > 0 {
+    if unsent > SMALL {
         sock.flags |= REPORTED;
         core.sent(sock.id, unsent);
     } else if sock.has(REPORTED) {
