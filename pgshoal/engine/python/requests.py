@@ -81,7 +81,7 @@ def query(core: Core, client: Client, message: bytes) -> None:
     entry = PLAIN_QUERY
     if pool.pooled:
         _drop_unnamed(client, server)
-        if pool.max_prepared and message[5] in b"dD \t\n\r\f\v" and message[-1] == 0:
+        if pool.max_prepared and len(message) > 5 and message[5] in b"dD \t\n\r\f\v" and message[-1] == 0:
             text = message[5:-1]
             if prepared.is_reset(text):
                 entry = Entry(QUERY)

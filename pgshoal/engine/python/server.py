@@ -228,7 +228,7 @@ def _linked(core: Core, server: Server, data: bytes, at: int, end: int) -> int:
             if key in _QUICK_PASS:
                 at += length + 1
                 continue
-            if key in _QUICK_TAG and data[at + 5] != 0x44 and 4 < length <= COLLECT_MAX and not server.copy_in:
+            if key in _QUICK_TAG and 4 < length <= COLLECT_MAX and data[at + 5] != 0x44 and not server.copy_in:
                 at += length + 1
                 if key == _QUERY_TAG:
                     continue

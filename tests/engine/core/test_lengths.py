@@ -189,3 +189,22 @@ def test_fixed_messages_in_a_row(core: Bench) -> None:
     server.say(command_complete("BEGIN"), BLOCK)
     client.say(FLUSH, COPY_DONE, SYNC)
     assert server.heard() == FLUSH + SYNC
+
+
+@pytest.mark.parametrize("linked", [False, True])
+@pytest.mark.parametrize("kind", CLIENT_TYPES)
+def test_empty_client_messages(core: Bench, kind: str, linked: bool) -> None:
+    """A message of any type with nothing in it is forwarded, answered or refused, never more than that."""
+    client, _server = core.linked(*[query("begin")] * linked)
+    client.say(head(kind, 4))
+    assert client.mode in ("parked", "linked", "frozen", "gone", "closing")
+
+
+@pytest.mark.parametrize("kind", SERVER_TYPES)
+@pytest.mark.parametrize("asked", [query("x"), message(b"E", b"\0\0\0\0\0"), message(b"D", b"Sa\0"), SYNC + query("x")])
+def test_empty_server_messages(core: Bench, kind: str, asked: bytes) -> None:
+    """A server's message with nothing in it passes or closes the server."""
+    client, server = core.linked()
+    client.say(asked)
+    server.say(head(kind, 4))
+    assert server.mode in ("linked", "gone", "closing")
