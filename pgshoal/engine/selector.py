@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from selectors import EVENT_READ, EVENT_WRITE, BaseSelector, SelectorKey
 from typing import TYPE_CHECKING, Any
 
@@ -46,16 +45,15 @@ class _Keys(Mapping["FileDescriptorLike", SelectorKey]):
 class EngineSelector(BaseSelector):
     """For `asyncio.SelectorEventLoop(EngineSelector(engine))`.
 
-    `loop.add_reader(selector.events_fd, callback)` calls back whenever the engine has events to give.
+    `on_events` is called whenever the engine has events to give, inside the wait: a turn of asyncio's loop for each
+    wake would cost more than most events. It must not raise.
     The engine belongs to the caller: `close` takes asyncio's descriptors out of it and no more.
     """
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._keys = _Keys()
-        self._events_key: SelectorKey | None = None
-        #: Stands for "the engine has events"; a real descriptor that is never ready, so that no number is used twice.
-        self.events_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self.on_events: Callable[[], None] | None = None
 
     def register(self, fileobj: FileDescriptorLike, events: int, data: Any = None) -> SelectorKey:
         """Watch a descriptor; KeyError if it is watched already."""
@@ -70,10 +68,7 @@ class EngineSelector(BaseSelector):
         """Stop watching; KeyError if it is not watched."""
         key = self._keys[fileobj]
         del self._keys.by_fd[key.fd]
-        if key.fd == self.events_fd:
-            self._events_key = None
-        else:
-            self._engine.unwatch(key.fd)
+        self._engine.unwatch(key.fd)
         return key
 
     def modify(self, fileobj: FileDescriptorLike, events: int, data: Any = None) -> SelectorKey:
@@ -84,35 +79,26 @@ class EngineSelector(BaseSelector):
         return self._put(SelectorKey(old.fileobj, old.fd, events, data), watch=events != old.events)
 
     def _put(self, key: SelectorKey, watch: bool) -> SelectorKey:
-        if key.fd == self.events_fd:
-            self._events_key = key
-        elif watch:
+        if watch:
             self._engine.watch(key.fd, key.events)
         self._keys.by_fd[key.fd] = key
         return key
 
     def select(self, timeout: float | None = None) -> list[tuple[SelectorKey, int]]:
-        """Let the engine work until a watched descriptor is ready, the engine has events, or the time is over."""
+        """Let the engine work until a watched descriptor is ready, the engine had events, or the time is over."""
+        found = self._engine.wait(timeout)
+        # The keys are looked up before `on_events`, which may register and unregister.
         by_fd = self._keys.by_fd
-        ready = []
-        for fd, mask in self._engine.wait(timeout):
-            key = by_fd.get(fd)
-            if key is not None:
-                ready.append((key, mask & key.events))
-        if self._events_key is not None and self._engine.pending():
-            ready.append((self._events_key, EVENT_READ))
+        ready = [(by_fd[fd], mask & by_fd[fd].events) for fd, mask in found if fd in by_fd] if found else []
+        if self.on_events is not None and self._engine.pending():
+            self.on_events()
         return ready
 
     def close(self) -> None:
         """Forget all descriptors."""
         for fd in self._keys.by_fd:
-            if fd != self.events_fd:
-                self._engine.unwatch(fd)
+            self._engine.unwatch(fd)
         self._keys.by_fd.clear()
-        self._events_key = None
-        if self.events_fd >= 0:
-            os.close(self.events_fd)
-            self.events_fd = -1
 
     def get_map(self) -> Mapping[FileDescriptorLike, SelectorKey]:
         """What is registered."""

@@ -67,7 +67,7 @@ def _serve(config: Config, log: Log, quiet: bool, overrides: dict[str, str]) -> 
     loop = asyncio.SelectorEventLoop(selector)
     worker = Worker(config, engine, log, loop, overrides)
     worker.console = AdminConsole(worker)
-    loop.add_reader(selector.events_fd, worker.drain)
+    selector.on_events = worker.drain
     try:
         return _run(worker, pidfile)
     finally:

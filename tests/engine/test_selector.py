@@ -179,8 +179,8 @@ def refused_address() -> tuple[str, int]:
     return address
 
 
-def test_engine_events_call_the_reader_of_events_fd(running: Engine, run: Run) -> None:
-    """The reader of `events_fd` is called when the engine has events, and not again once they are taken."""
+def test_engine_events_call_on_events(running: Engine, run: Run) -> None:
+    """`on_events` is called when the engine has events, and not again once they are taken."""
     taken: list[int] = []
 
     async def main() -> None:
@@ -192,12 +192,11 @@ def test_engine_events_call_the_reader_of_events_fd(running: Engine, run: Run) -
             taken.extend(event[0] for event in running.events())
             done.set()
 
-        loop.add_reader(selector.events_fd, drain)
+        selector.on_events = drain
         running.connect(refused_address(), SocketOptions())
         await done.wait()
         for _ in range(5):
             await asyncio.sleep(0)
-        loop.remove_reader(selector.events_fd)
 
     run(main)
     assert taken == [Event.CLOSED]
