@@ -53,6 +53,7 @@ class PoolFacts:
     counts: PoolCounts
     mode: str
     unwelcomed: int
+    lookups: int
     cancels_active: int
     cancels_waiting: int
     connecting: int
@@ -64,10 +65,10 @@ POOL_GETTERS: Mapping[str, Callable[[PoolFacts], Value]] = {
     "database": lambda p: p.pool.database.name,
     "user": lambda p: p.pool.user.name,
     "cl_active": lambda p: p.counts.cl_parked + p.counts.cl_linked,
-    "cl_waiting": lambda p: p.counts.cl_waiting + p.unwelcomed,
+    "cl_waiting": lambda p: p.counts.cl_waiting + p.unwelcomed + p.lookups,
     "cl_active_cancel_req": lambda p: p.cancels_active,
     "cl_waiting_cancel_req": lambda p: p.cancels_waiting,
-    "sv_active": lambda p: p.counts.sv_linked,
+    "sv_active": lambda p: p.counts.sv_linked + p.servers[ServerState.LOOKUP],
     "sv_active_cancel": lambda p: p.servers[ServerState.CANCEL],
     "sv_being_canceled": lambda p: p.counts.sv_held,
     "sv_idle": lambda p: p.counts.sv_idle,
@@ -85,7 +86,7 @@ def _pool_facts(worker: Worker, pool: Pool) -> PoolFacts:
     engine, front = worker.engine, worker.front
     counts = engine.pool_counts(pool.id)
     cancels = [job.delivery is not None for job in front.cancels.values() if job.client.pool is pool]
-    oldest_us = counts.oldest_wait_us
+    oldest_us = max(counts.oldest_wait_us, worker.lookups.oldest_wait_us(pool))
     if pool.login_queue:
         stood = front.unwelcomed.get(next(iter(pool.login_queue)))
         oldest_us = max(oldest_us, 0 if stood is None else engine.now_us() - stood.since_us)
@@ -94,6 +95,7 @@ def _pool_facts(worker: Worker, pool: Pool) -> PoolFacts:
         counts,
         worker.pools.mode(pool),
         len(pool.login_queue),
+        worker.lookups.waiting(pool),
         sum(cancels),
         len(cancels) - sum(cancels),
         worker.servers.connecting(pool),

@@ -29,7 +29,7 @@ class Event(IntEnum):
     #: (MESSAGE, conn, type, payload): `type` is an int, payload bytes without the length.
     #: A server's one-byte answer to an SSLRequest comes as (MESSAGE, conn, byte, b"").
     MESSAGE = 5
-    #: (OVERSIZE, conn, header): the length is not allowed; the connection is frozen.
+    #: (OVERSIZE, conn, header): the length (or a client's type byte 0) is not allowed; the connection is frozen.
     OVERSIZE = 6
     #: (CONNECTED, conn): a connection made by `connect` is up, in dialogue.
     CONNECTED = 7

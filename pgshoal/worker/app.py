@@ -7,12 +7,14 @@ import os
 import socket
 import traceback
 from collections.abc import Callable
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from pgshoal.auth.keys import KeyCache
+from pgshoal.auth.keys import REMEMBERED_MAX, KeyCache
 from pgshoal.engine.contract import ConnId, EngineLimits, Event
 from pgshoal.policy.startup import remembered_names
 from pgshoal.worker import client_login, clients
+from pgshoal.worker.auth_lookup import Lookups
 from pgshoal.worker.front import Front
 from pgshoal.worker.growth import Growth
 from pgshoal.worker.handler import Handler
@@ -71,6 +73,7 @@ class Worker:
         self.pause = Pause(self)
         self.stats = Stats(self)
         self.growth = Growth(self)
+        self.lookups = Lookups(self)
         self.pools = Pools(self)
         self.resolver = Resolver(loop, log, engine.now_us)
         self.servers = Servers(self)
@@ -131,7 +134,23 @@ class Worker:
     def start(self) -> None:
         """Make the records and begin the maintenance; listeners are opened by the caller."""
         self.pools.load()
+        self.warm()
         self._tick()
+
+    def warm(self) -> None:
+        """Derive what SCRAM logins with plain secrets need, one secret after another: logins get in between."""
+        config, cache = self.config, self.key_cache
+        rounds = config.settings.scram_iterations
+        if config.settings.auth_type != "scram-sha-256":
+            return
+        plain = islice((secret.text for secret in config.secrets.values() if secret.kind == "plain"), REMEMBERED_MAX)
+
+        def step(_: None = None) -> None:
+            text = next((text for text in plain if cache.adhoc(text, rounds) is None), None)
+            if text is not None and self.config is config and self.exit_code is None:
+                self.offload(lambda: cache.warm((text,), rounds), step)
+
+        step()
 
     def stop(self, code: int) -> None:
         """End the worker."""

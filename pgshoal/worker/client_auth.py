@@ -45,7 +45,7 @@ def begin(login: ClientLogin) -> None:
     """Ask the client for its proof, or let it in."""
     worker = login.worker
     method = worker.config.settings.auth_type
-    secret = None if login.user is None else login.user.secret
+    secret = login.secret()
     if method == "trust":
         if login.user is None:
             login.refuse(refuse("trust_failed"))
@@ -107,10 +107,9 @@ def _unexpected(login: ClientLogin, kind: int) -> None:
 
 
 def _check_md5(login: ClientLogin, answer: bytes) -> None:
-    user = login.user
-    secret = None if user is None or user.secret is None else user.secret.text
-    name = "" if user is None else user.name
-    if check_md5(answer, secret, name, login.salt):
+    secret = login.secret()
+    name = "" if login.user is None else login.user.name
+    if check_md5(answer, None if secret is None else secret.text, name, login.salt):
         login.authenticated()
     else:
         login.refuse(refuse("password_failed"))
@@ -120,10 +119,10 @@ def _check_password(login: ClientLogin, password: bytes) -> None:
     if not password:
         login.refuse(refuse("empty_password"))
         return
-    user = login.user
+    user, known = login.user, login.secret()
     secret, name, cache = login.worker.front.mock_secret, "", login.worker.key_cache
-    if user is not None and user.secret is not None and user.secret.kind != "empty":
-        secret, name = user.secret.text, user.name
+    if user is not None and known is not None and known.kind != "empty":
+        secret, name = known.text, user.name
     if not is_heavy(secret):
         _judge(login, check_password(password, secret, name, cache))
         return
@@ -150,8 +149,7 @@ def _judge(login: ClientLogin, fits: bool) -> None:
 
 def _begin_scram(login: ClientLogin) -> None:
     """Find what to verify against; a plain secret is derived in a thread the first time it is used."""
-    worker, user = login.worker, login.user
-    secret = None if user is None else user.secret
+    worker, secret = login.worker, login.secret()
     iterations = worker.config.settings.scram_iterations
     if secret is None or secret.kind == "empty":
         _offer_scram(login, None)
@@ -200,6 +198,7 @@ def _sasl_feed(login: ClientLogin, data: bytes | None) -> None:
         _ask(login, Stage.SASL_NEXT, sasl_continue(answer), _SHORT_PACKET_MAX)
         return
     login.worker.engine.send(login.conn, sasl_final(answer))
-    if scram.keys is not None and login.user is not None:
-        login.user.scram_keys = scram.keys
+    holder = login.found or login.user
+    if scram.keys is not None and holder is not None:
+        holder.scram_keys = scram.keys
     login.authenticated()

@@ -17,12 +17,16 @@ from pgshoal.policy.limits import over_limit, too_many_sockets
 from pgshoal.policy.startup import LoginWish, Unwelcome, read_wish, with_host
 from pgshoal.wire.startup import BadStartup, CancelRequest, GSSENCRequest, SSLRequest, Startup, negotiate, parse_startup
 from pgshoal.worker import cancel, client_auth, clients
+from pgshoal.worker.auth_lookup import entry_for
 from pgshoal.worker.client_auth import Stage
 from pgshoal.worker.handler import ConsoleLogin, Handler
 from pgshoal.worker.log import place, socket_prefix
-from pgshoal.worker.records import Client, Database, User
+from pgshoal.worker.records import Client, Database, Found, User
 
 if TYPE_CHECKING:
+    from pgshoal.config.model import DatabaseConfig, Secret
+    from pgshoal.policy.lookup import Row
+    from pgshoal.worker.auth_lookup import Lookup
     from pgshoal.worker.handler import WorkerFace
 
 _SSL_REQUEST = b"\x04\xd2\x16\x2f"
@@ -33,9 +37,9 @@ class ClientLogin(Handler):
     """One client that has not proved itself yet. What it says of itself is fixed by its one startup packet."""
 
     __slots__ = (
-        "conn", "connect_time", "connect_us", "counted", "database", "local_host", "local_port", "number",
-        "peer_host", "peer_pid", "peer_port", "placed", "right", "salt", "scram", "stage", "talked", "tls", "user",
-        "verifier", "wish", "worker",
+        "conn", "connect_time", "connect_us", "counted", "database", "found", "local_host", "local_port", "lookup",
+        "number", "peer_host", "peer_pid", "peer_port", "placed", "right", "salt", "scram", "stage", "talked",
+        "tls", "user", "verifier", "wish", "worker",
     )  # fmt: skip
 
     def __init__(self, worker: WorkerFace, conn: ConnId) -> None:
@@ -56,6 +60,9 @@ class ClientLogin(Handler):
         self.wish: LoginWish | None = None
         self.user: User | None = None
         self.database: Database | None = None
+        #: under way, and what it gave
+        self.lookup: Lookup | None = None
+        self.found: Found | None = None
         self.right = ConsoleRight.NONE
         self.counted = self.placed = False
         self.salt = b""
@@ -197,10 +204,55 @@ class ClientLogin(Handler):
         elif self.user is not None:
             # A name that only `*` knows is registered after the proof, not before.
             self.database = worker.pools.databases.get(wish.database)
+        entry = entry_for(worker, self)
+        if entry is not None:
+            self._look_up(entry, wish)
+            return
         if self.user is None:
             worker.log.log(f"{self.lead()}no such user: {wish.user}")
-        if not self._count():
+        if self._count():
+            self._place(wish)
+
+    def _look_up(self, entry: DatabaseConfig, wish: LoginWish) -> None:
+        """auth_query decides who this is; the database's limit counts before, so that nobody can flood it."""
+        self.database = self.worker.pools.databases.get(wish.database)
+        if self._count():
+            self.stage = Stage.WORK
+            lookup = self.worker.lookups.begin(self, entry)
+            if self.stage is Stage.WORK:
+                self.lookup = lookup
+
+    def looked_up(self, row: Row | None) -> None:
+        """What auth_query has found."""
+        worker, wish, before = self.worker, self.wish, self.user
+        self.lookup = None
+        assert wish is not None
+        if row is None:
+            worker.log.log(f"{self.lead()}login failed: db={wish.database} user={wish.user}")
+            self.refuse(refuse("no_such_user"))
             return
+        self.user, self.found = worker.lookups.user(row, wish.database)
+        if self.user is not before:
+            # Only now is it known whose client this is.
+            self.user.client_connections += 1
+            if before is not None:
+                before.client_connections -= 1
+        if wish.database == CONSOLE_DATABASE:
+            settings = worker.config.settings
+            self.right = console_right(row.user, settings.admin_users, settings.stats_users, settings.auth_type)
+        if self._user_fits(self.user):
+            self._place(wish)
+
+    def secret(self) -> Secret | None:
+        """What the client must know: its entry in auth_file, or what was looked up."""
+        holder = self.found or self.user
+        return None if holder is None else holder.secret
+
+    def _place(self, wish: LoginWish) -> None:
+        """User and database are known and counted: console rights, then the proof."""
+        worker = self.worker
+        settings = worker.config.settings
+        console = wish.database == CONSOLE_DATABASE
         self.placed = True
         if settings.log_connections:
             name = wish.user if self.user is None else self.user.name
@@ -247,7 +299,6 @@ class ClientLogin(Handler):
     def _count(self) -> bool:
         """Count the client with its database and user; False if that was one too many."""
         config = self.worker.config
-        admin = self.right is ConsoleRight.ADMIN
         database, user = self.database, self.user
         self.counted = True
         if database is not None:
@@ -259,9 +310,11 @@ class ClientLogin(Handler):
         ):
             self.refuse(refuse("max_db_client_connections"))
             return False
-        if user is not None and over_limit(
-            user.client_connections, effective.max_user_client_connections(config, user.name), admin
-        ):
+        return user is None or self._user_fits(user)
+
+    def _user_fits(self, user: User) -> bool:
+        limit = effective.max_user_client_connections(self.worker.config, user.name)
+        if over_limit(user.client_connections, limit, self.right is ConsoleRight.ADMIN):
             self.refuse(refuse("max_user_client_connections"))
             return False
         return True
@@ -343,6 +396,9 @@ class ClientLogin(Handler):
         self.stage = Stage.DONE
         self.worker.front.logins.pop(self.conn, None)
         self.worker.handlers.pop(self.conn, None)
+        if self.lookup is not None:
+            self.worker.lookups.abandon(self.lookup)
+            self.lookup = None
         if self.counted:
             self.counted = False
             if self.database is not None:

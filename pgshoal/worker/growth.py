@@ -56,7 +56,11 @@ class Growth:
         """Time has passed: look again at every pool in which somebody waits."""
         self._full.clear()
         for pool in self.worker.pools.by_id.values():
-            if pool.login_queue or self.worker.engine.pool_counts(pool.id).cl_waiting:
+            if (
+                pool.login_queue
+                or self.worker.lookups.waiting(pool)
+                or self.worker.engine.pool_counts(pool.id).cl_waiting
+            ):
                 self._hungry[pool.id] = pool
 
     def forget(self, pool: Pool) -> None:
@@ -123,17 +127,18 @@ class Growth:
         counts = worker.engine.pool_counts(pool.id)
         returning = worker.pools.in_state(pool, ServerState.TESTED)
         paused = worker.pools.paused(pool)
+        waiting = counts.cl_waiting + worker.lookups.waiting(pool)
         if not paused:
-            returning += self._check_used(pool, counts.cl_waiting - returning)
-        oldest_s = counts.oldest_wait_us / 1e6
+            returning += self._check_used(pool, waiting - returning)
+        oldest_s = max(counts.oldest_wait_us, worker.lookups.oldest_wait_us(pool)) / 1e6
         if pool.login_queue:
             stood = worker.front.unwelcomed.get(next(iter(pool.login_queue)))
             if stood is not None:
                 oldest_s = max(oldest_s, (worker.engine.now_us() - stood.since_us) / 1e6)
         idle_us: int | None = None
-        if counts.sv_idle and not counts.cl_waiting:
+        if counts.sv_idle and not waiting:
             idle_us = worker.engine.idle_servers(pool.id)[0][1]
-        elif not counts.cl_waiting:
+        elif not waiting:
             used = [s.released_us for s in pool.servers.values() if s.state is ServerState.USED]
             idle_us = min(used, default=None)
         config, entry, user = worker.config, pool.database.config, pool.user.name
@@ -146,7 +151,7 @@ class Growth:
             servers=worker.servers.count(pool),
             connecting=worker.servers.connecting(pool),
             returning=returning,
-            waiting=counts.cl_waiting + (1 if pool.login_queue and pool.welcome is None else 0),
+            waiting=waiting + (1 if pool.login_queue and pool.welcome is None else 0),
             oldest_wait_s=oldest_s,
             idle_since_s=None if idle_us is None else idle_us / 1e6,
             welcome=pool.welcome is not None,

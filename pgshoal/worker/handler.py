@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from pgshoal.auth.keys import KeyCache
     from pgshoal.config.model import Config
     from pgshoal.engine.contract import Engine
+    from pgshoal.worker.auth_lookup import Lookups
     from pgshoal.worker.front import Front
     from pgshoal.worker.log import Log
     from pgshoal.worker.pools import Pools
@@ -104,6 +105,7 @@ class WorkerFace(Protocol):
     front: Front
     pools: Pools
     servers: Servers
+    lookups: Lookups
     key_cache: KeyCache
     console: Console | None
     handlers: dict[ConnId, Handler]

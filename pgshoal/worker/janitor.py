@@ -28,6 +28,7 @@ class Janitor:
         for conn, key in worker.engine.overdue(now_us):
             clients.overdue(worker, conn, key)
         clients.expire(worker, now_us)
+        worker.lookups.expire(now_us)
         cancel.expire(worker, now_us)
         for pool in list(worker.pools.by_id.values()):
             if pool.servers:
@@ -111,6 +112,6 @@ class Janitor:
         worker = self.worker
         entry = pool.database.config
         least = effective.min_pool_size(worker.config, entry, pool.user.name)
-        kept = bool(pool.clients) or entry.user is not None
+        kept = bool(pool.clients) or entry.user == pool.user.name
         if least and kept and not worker.shutdown and worker.servers.count(pool) < least:
             worker.growth.refill(pool, least)

@@ -51,7 +51,7 @@ class Pools:
         """An entry with a forced user and min_pool_size has its pool without any client."""
         user = database.config.user
         if user is not None and effective.min_pool_size(self.worker.config, database.config, user) > 0:
-            self.pool(database, self._record(user))
+            self.pool(database, self.record(user))
 
     def database(self, name: str) -> Database | None:
         """The record of an entry; a name that only `*` knows is registered."""
@@ -70,7 +70,8 @@ class Pools:
         """The record of a user who may log in."""
         return self.users.get(name)
 
-    def _record(self, name: str) -> User:
+    def record(self, name: str) -> User:
+        """The record of a user, made if there is none: one we log in as, or one auth_query has found."""
         found = self.users.get(name) or self.forced.get(name)
         if found is None:
             found = self.forced[name] = User(name, self.worker.config.secrets.get(name))
@@ -84,7 +85,7 @@ class Pools:
         key = (database.name, user.name if forced is None else forced)
         found = self.by_key.get(key)
         if found is None:
-            found = self._make(database, user if forced is None else self._record(forced))
+            found = self._make(database, user if forced is None else self.record(forced))
             self.by_key[key] = self.by_id[found.id] = found
         return found
 
@@ -94,6 +95,12 @@ class Pools:
         if database.paused or self.worker.pause.everything:
             engine.pause_pool(number, True)
         return Pool(number, database, user, idle_since_us=engine.now_us())
+
+    def lookup_pool(self, database: Database, user: str) -> Pool:
+        """A pool for auth_query: it has servers, and no client can get into it."""
+        found = self._make(database, self.record(user))
+        self.by_id[found.id] = found
+        return found
 
     def of_database(self, database: Database | None) -> list[Pool]:
         """The pools of one database, or all of them."""
@@ -152,6 +159,7 @@ class Pools:
         key = (pool.database.name, pool.user.name)
         if self.by_key.get(key) is pool:
             del self.by_key[key]
+        self.worker.lookups.forget_pool(pool)
         try:
             self.worker.engine.drop_pool(pool.id)
         except RuntimeError:
@@ -170,7 +178,7 @@ class Pools:
         for pool in list(self.retired.values()):
             self.drop(pool)
         for pool in list(self.by_id.values()):
-            if pool.clients or pool.servers or pool.login_queue:
+            if pool.clients or pool.servers or pool.login_queue or self.worker.lookups.waiting(pool):
                 continue
             if not unused(pool.idle_since_us / 1e6, settings.pool_idle_timeout, now_s) or self._exempt(pool):
                 continue

@@ -21,6 +21,7 @@ class ServerState(Enum):
     POOLED = "pooled"  # with the engine: idle, linked or held
     USED = "used"  # idle longer than server_check_delay; needs a check before use
     TESTED = "tested"  # a reset or check query is under way
+    LOOKUP = "active"  # an auth_query is under way; see worker/auth_lookup.py
     CANCEL = "active_cancel"  # a connection that carries a cancel request
 
 
@@ -39,6 +40,14 @@ class Database:
 
 
 @dataclass(slots=True, eq=False)
+class Found:
+    """A secret that auth_query has found, and the keys of the last SCRAM login with it."""
+
+    secret: Secret
+    scram_keys: Keys | None = field(default=None, repr=False)
+
+
+@dataclass(slots=True, eq=False)
 class User:
     """A name that may log in, or that we log in as."""
 
@@ -48,6 +57,8 @@ class User:
     server_connections: int = 0
     #: kept from a client's SCRAM login with a stored SCRAM secret, to log in to servers without the password
     scram_keys: Keys | None = field(default=None, repr=False)
+    #: by client database: what auth_query said at the last login there
+    found: dict[str, Found] = field(default_factory=dict, repr=False)
 
 
 @dataclass(slots=True)

@@ -65,6 +65,7 @@ def apply(worker: Worker, fresh: Config, tls: bool = True) -> Changes:
             worker.pause.make_dirty(pool)
         worker.growth.want(pool)
     clients.retune(worker)
+    worker.warm()
     return found
 
 

@@ -16,7 +16,7 @@ from pgshoal.wire import build, read
 from pgshoal.wire.catalogue import backend
 from pgshoal.wire.errors import WireError
 from pgshoal.worker.handler import Handler
-from pgshoal.worker.records import Pool, Server
+from pgshoal.worker.records import Found, Pool, Server, User
 
 if TYPE_CHECKING:
     from pgshoal.worker.app import Worker
@@ -40,14 +40,21 @@ class Stage(Enum):
     OVER = auto()
 
 
+def holder(pool: Pool) -> User | Found:
+    """Who has the pool user's secret: its record, or what auth_query has found for clients of this database."""
+    user = pool.user
+    return user if user.secret is not None else user.found.get(pool.database.name, user)
+
+
 def credential(config: Config, pool: Pool) -> Secret | None:
     """What we log in with: the forced user's password, its auth_file entry, or what the login user has."""
     entry = pool.database.config
-    if entry.user is None:
-        return pool.user.secret
+    # The pool of auth_query is that of auth_user, whatever user the entry forces on clients.
+    if entry.user is None or entry.user != pool.user.name:
+        return holder(pool).secret
     if entry.password is not None and entry.password.kind != "empty":
         return entry.password
-    return config.secrets.get(entry.user) or pool.user.secret
+    return config.secrets.get(entry.user) or holder(pool).secret
 
 
 class ServerLogin(Handler):
@@ -237,8 +244,8 @@ class ServerLogin(Handler):
 
     def _kept_keys(self, secret: Secret) -> Keys | None:
         """The keys of a client's login, only if they were made from this very secret."""
-        user = self.server.pool.user
-        return user.scram_keys if user.secret == secret else None
+        who = holder(self.server.pool)
+        return who.scram_keys if who.secret == secret else None
 
     def _scram(self, scram: ScramClient, request: read.AuthRequest) -> None:
         answer = scram.feed(request.content)

@@ -130,6 +130,7 @@ class Servers:
             pool.welcome = Welcome(parameters)
             clients.welcome_waiting(self.worker, pool)
         self.worker.engine.enroll(server.conn, pool.id, parameters)
+        self.worker.lookups.serve(pool)
         self.worker.growth.want(pool)
 
     # -- failing
@@ -142,6 +143,7 @@ class Servers:
             pool.last_login_failed = True
             if refused.sqlstate != NOT_READY and not self.worker.pools.connected(pool):
                 clients.refuse_waiting(self.worker, pool, refused)
+                self.worker.lookups.refuse_waiting(pool, refused)
         self.worker.growth.want(pool)
 
     def login_failed(self, server: Server, reason: str, refused: Refused | None = None) -> None:
@@ -186,6 +188,7 @@ class Servers:
         pool = server.pool
         pool.servers.pop(server.conn, None)
         self.worker.handlers.pop(server.conn, None)
+        self.worker.lookups.lost(server.conn)
         self.reclaimed.pop(server.conn, None)
         self._uncount(pool)
         if self.worker.config.settings.log_disconnections:
@@ -238,6 +241,15 @@ class Servers:
         else:
             self.clean(server)
 
+    def released(self, server: Server) -> None:
+        """An auth_query is answered: as `returned`, without a reset, because no client is ever there."""
+        server.released_us = self.worker.engine.now_us()
+        reason = self.unfit(server)
+        if reason:
+            self.close(server, reason)
+        else:
+            self.clean(server)
+
     def unfit(self, server: Server) -> str:
         """Why a server may not go back to its pool, or ""."""
         pool, pools, now_us = server.pool, self.worker.pools, self.worker.engine.now_us()
@@ -273,6 +285,7 @@ class Servers:
         server.state = ServerState.POOLED
         self.worker.engine.decide(server.conn, False)
         self.worker.engine.park(server.conn)
+        self.worker.lookups.serve(server.pool)
         self.worker.pause.changed()
 
     def set_aside(self, server: Server) -> None:

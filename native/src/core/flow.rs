@@ -272,6 +272,10 @@ impl Core {
             }
             Gate::Shut => return (0, false),
             Gate::Fresh | Gate::Startup => dialogue::startup(data),
+            // Type 0 is how a second startup packet begins: its seeming length would never come.
+            Gate::Message(_) if data[0] == 0 && data.len() >= HEADER => {
+                Framed::Oversize { seen: HEADER }
+            }
             Gate::Message(limit) => dialogue::message(data, limit),
         };
         match framed {

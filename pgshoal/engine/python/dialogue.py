@@ -49,7 +49,8 @@ def _client_message(core: Core, client: Client) -> None:
     if len(buffer) < 5:
         return
     code, length = HEADER.unpack_from(buffer)
-    if length < 4 or length + 1 > client.limit:
+    # Type 0 is how a second startup packet begins: waiting for the length it seems to have would be to wait for ever.
+    if code == 0 or length < 4 or length + 1 > client.limit:
         _oversize(core, client, 5)
     elif len(buffer) > length:
         payload = bytes(buffer[5 : length + 1])
