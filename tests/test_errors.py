@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import string
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -61,7 +62,7 @@ def test_printable_text_can_be_encoded_and_printed(text: str) -> None:
         ("server_crashed", {}, "server conn crashed?"),
     ],
 )
-def test_refusal_texts(key: str, facts: dict[str, object], text: str) -> None:
+def test_refusal_texts(key: str, facts: dict[str, Any], text: str) -> None:
     """Refusals are FATAL 08P01 with PgBouncer's exact text."""
     refused = refuse(key, **facts)
     assert (refused.text, refused.sqlstate, refused.severity) == (text, "08P01", "FATAL")

@@ -1,1 +1,1 @@
-"""The engine: everything that happens per packet, behind one contract with a native and a pure-Python implementation."""
+"""The engine: everything that happens per packet, behind one contract, native or in pure Python."""

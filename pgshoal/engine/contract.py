@@ -165,8 +165,9 @@ class TlsContext(Protocol):
 class Engine(Protocol):
     """One engine, one thread. Verbs on a dead connection raise KeyError; in the wrong mode, RuntimeError."""
 
-    #: "uring", "epoll" or "python".
-    name: str
+    @property
+    def name(self) -> str:
+        """ "uring", "epoll" or "python"."""
 
     # -- the loop (driver "manual": wait does nothing; time by set_now)
     def wait(self, timeout_s: float | None) -> list[tuple[int, int]]:

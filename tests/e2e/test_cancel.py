@@ -142,7 +142,7 @@ def test_cancel_storm(pg15: Postgres, engine: str) -> None:
     settings = {"auth_type": "trust", "pool_mode": "transaction", "default_pool_size": 4}
     outcomes: list[str] = []
 
-    def work(seed: int) -> None:
+    def work(pooler: Pooler, seed: int) -> None:
         pick = random.Random(seed)
         with logged_in(pooler) as c:
             for _ in range(25):
@@ -154,7 +154,7 @@ def test_cancel_storm(pg15: Postgres, engine: str) -> None:
                 outcomes.append("".join(kinds))
 
     with Pooler({"app": database(pg15)}, engine=engine, **settings) as pooler:
-        threads = [threading.Thread(target=work, args=(seed,)) for seed in range(10)]
+        threads = [threading.Thread(target=work, args=(pooler, seed)) for seed in range(10)]
         for thread in threads:
             thread.start()
         for thread in threads:

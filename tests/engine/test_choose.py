@@ -38,10 +38,15 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Install:
     return act
 
 
+def chosen(name: str, said: list[str]) -> object:
+    """What `choose` gives, which these stand-ins make a text."""
+    return choose(name, said.append)
+
+
 def test_auto_takes_io_uring_and_says_nothing(install: Install, said: list[str]) -> None:
     """The best engine is no news."""
     install(lambda driver: f"native {driver}")
-    assert choose("auto", said.append) == "native uring"
+    assert chosen("auto", said) == "native uring"
     assert said == []
 
 
@@ -54,7 +59,7 @@ def test_auto_falls_back_to_epoll_and_says_why_once(install: Install, said: list
         return f"native {driver}"
 
     install(native)
-    assert choose("auto", said.append) == "native epoll"
+    assert chosen("auto", said) == "native epoll"
     assert len(said) == 1
     assert "memlock" in said[0]
 
@@ -62,7 +67,7 @@ def test_auto_falls_back_to_epoll_and_says_why_once(install: Install, said: list
 def test_auto_without_the_module_runs_the_twin_and_says_so_once(install: Install, said: list[str]) -> None:
     """A missing package is not fatal."""
     install(None)
-    assert choose("auto", said.append) == "the twin"
+    assert chosen("auto", said) == "the twin"
     assert len(said) == 1
     assert "pgshoal-engine" in said[0]
 
@@ -70,7 +75,7 @@ def test_auto_without_the_module_runs_the_twin_and_says_so_once(install: Install
 def test_python_needs_no_module_and_says_nothing(install: Install, said: list[str]) -> None:
     """Who asks for the twin gets it."""
     install(None)
-    assert choose("python", said.append) == "the twin"
+    assert chosen("python", said) == "the twin"
     assert said == []
 
 

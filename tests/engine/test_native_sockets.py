@@ -264,7 +264,7 @@ def test_a_reset_peer_is_gone(rig: Rig) -> None:
 def test_many_clients_come_and_go(rig: Rig) -> None:
     """Numbers are never used twice while slots are, and no descriptor leaks."""
     before = len(os.listdir("/proc/self/fd"))
-    numbers = set()
+    numbers: set[int] = set()
     for _ in range(20):
         batch = [rig.client() for _ in range(5)]
         numbers.update(conn for _, conn in batch)

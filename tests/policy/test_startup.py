@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from pgshoal.policy.startup import (
@@ -78,7 +80,8 @@ def test_an_untracked_name_is_refused_with_its_value_only_in_the_log() -> None:
 @pytest.mark.parametrize("name", ["is_superuser", "server_version", "session_authorization"])
 def test_names_a_client_must_not_set_are_refused(name: str) -> None:
     """Reported names that no client may choose are unsupported, whatever the server reports."""
-    assert unwelcome(**{name: "x"}).name == name
+    wished: dict[str, Any] = {name: "x"}
+    assert unwelcome(**wished).name == name
 
 
 def test_track_extra_parameters_adds_names() -> None:

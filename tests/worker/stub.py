@@ -202,7 +202,7 @@ class Bench:
     def login(self, user: str = "alice", database: str = "app", **parameters: str) -> Talk:
         """A client connects and sends its startup packet."""
         talk = self.accept()
-        talk.startup(user, database, **parameters)
+        talk.startup(user, database, 196608, **parameters)
         return talk
 
     def server(self, pool: Any, **more: Any) -> Server:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import struct
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -23,6 +25,16 @@ SECRETS = {"plain": Secret("plain", PASSWORD), "md5": Secret("md5", MD5_TEXT), "
 def bench(kind: str, auth_type: str) -> Bench:
     """A worker whose alice has a secret of this kind."""
     return Bench({"alice": SECRETS[kind]}, auth_type=auth_type)
+
+
+def noting(worked: list[object], plain: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
+    """The same thread, with a note of what it was asked to do."""
+
+    def offload(work: Any, done: Any) -> None:
+        worked.append(work)
+        plain(work, done)
+
+    return offload
 
 
 def sasl_initial(data: bytes, mechanism: str = "SCRAM-SHA-256") -> bytes:
@@ -130,8 +142,7 @@ def test_a_plain_secret_is_derived_once() -> None:
     """The second login with the same secret does not go to the thread."""
     with bench("plain", "scram-sha-256") as b:
         worked: list[object] = []
-        plain = b.worker.offload
-        b.worker.offload = lambda work, done: (worked.append(work), plain(work, done))[1]  # type: ignore[assignment]
+        b.worker.offload = noting(worked, b.worker.offload)  # type: ignore[method-assign,assignment]
         scram(b.login(), PASSWORD)
         scram(b.login(), PASSWORD)
         assert len(worked) == 1
@@ -140,11 +151,15 @@ def test_a_plain_secret_is_derived_once() -> None:
 def test_a_client_that_leaves_while_its_secret_is_derived_is_forgotten() -> None:
     """The thread's result comes to nobody and does no harm."""
     with bench("plain", "scram-sha-256") as b:
-        later: list[object] = []
-        b.worker.offload = lambda work, done: later.append((work, done))  # type: ignore[assignment]
+        later: list[tuple[Any, Any]] = []
+
+        def postpone(work: Any, done: Any) -> None:
+            later.append((work, done))
+
+        b.worker.offload = postpone  # type: ignore[method-assign]
         talk = b.login()
         talk.gone()
-        ((work, done),) = later  # type: ignore[misc]
+        ((work, done),) = later
         done(work())
         assert talk.got == b""
 
@@ -293,8 +308,7 @@ def test_guesses_at_users_that_do_not_exist_cost_the_same() -> None:
     text = derive_verifier(PASSWORD, 5000, b"0123456789abcdef").text()
     with Bench({"alice": Secret("scram", text)}, auth_type="plain") as b:
         worked: list[object] = []
-        plain = b.worker.offload
-        b.worker.offload = lambda work, done: (worked.append(work), plain(work, done))[1]  # type: ignore[assignment]
+        b.worker.offload = noting(worked, b.worker.offload)  # type: ignore[method-assign,assignment]
         for name in ("alice", "ghost"):
             talk = b.login(name)
             talk.password(b"guess\0")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import pytest
 
@@ -34,7 +35,7 @@ class FakeConsole:
 
 def tls(bench: Bench, required: bool = False) -> None:
     """Offer TLS to clients."""
-    bench.worker.tls.client = "context"  # type: ignore[assignment]
+    bench.worker.tls.client = "context"
     bench.worker.tls.client_required = required
 
 
@@ -287,7 +288,8 @@ def test_a_failed_handshake_is_a_warning() -> None:
 def test_limits_refuse_before_authentication_and_count_back() -> None:
     """max_db_client_connections and max_user_client_connections hold exactly, and a leaving client frees its place."""
     for setting in ("max_db_client_connections", "max_user_client_connections"):
-        with Bench(**{setting: 1}) as bench:
+        limit: dict[str, Any] = {setting: 1}
+        with Bench(**limit) as bench:
             first = bench.login()
             assert bench.login().refused() == f"client connections exceeded ({setting})"
             first.gone()

@@ -6,6 +6,7 @@ import os
 import socket
 import stat
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,7 @@ from pgshoal.worker.listeners import CannotListen
 from tests.worker.stub import Bench
 
 
-def bench(directory: Path | str = "", **settings: object) -> Bench:
+def bench(directory: Path | str = "", **settings: Any) -> Bench:
     """A worker that would listen on a free port."""
     return Bench(unix_socket_dir=str(directory), listen_port=free_port(), **settings)
 

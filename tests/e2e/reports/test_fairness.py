@@ -80,7 +80,21 @@ def test_pgbench_prepared_with_several_statements(make_pooler: MakePooler, pg15:
     script.write_text("select 1;\nselect 2, :client_id;\nselect 3;\nbegin;\nselect 4;\ncommit;\n")
     binary = str(pg15.programs.bin / "pgbench")
     done = subprocess.run(
-        [binary, "-n", "-M", "prepared", "-f", str(script), "-c", "20", "-j", "20", "-t", "50", pooler.dsn("app", "alice")],
+        [
+            binary,
+            "-n",
+            "-M",
+            "prepared",
+            "-f",
+            str(script),
+            "-c",
+            "20",
+            "-j",
+            "20",
+            "-t",
+            "50",
+            pooler.dsn("app", "alice"),
+        ],
         capture_output=True,
         text=True,
         timeout=90,

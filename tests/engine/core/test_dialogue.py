@@ -151,7 +151,7 @@ def test_verbs_in_the_wrong_mode(core: Bench) -> None:
         lambda: core.engine.unhold(server.id),
     ):
         with pytest.raises(RuntimeError):
-            verb()
+            verb()  # type: ignore[no-untyped-call]
     assert (client.mode, server.mode) == ("parked", "idle")
 
 
