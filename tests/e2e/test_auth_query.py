@@ -13,11 +13,11 @@ from tests.e2e.conftest import MakePooler, backends, until
 from tests.support import messages as m
 from tests.support.fakeclient import FakeClient, LoginRefused
 from tests.support.fakeserver import FakeServer, ServerSide
-from tests.support.pooler import Pooler, database
+from tests.support.pooler import Pooler, Rows, database
 from tests.support.postgres import PASSWORDS, Postgres
 
 LOOKER = "looker"
-SECRET = {LOOKER: "looker-secret"}
+SECRET = {LOOKER: "looker-secret", "admin": "admin-secret"}
 SCRAM = {"auth_type": "scram-sha-256", "auth_user": LOOKER, "userlist": SECRET}
 PLAIN = {**SCRAM, "auth_type": "plain"}
 NOW = "select rolname, rolpassword from pg_authid where rolname = $1"
@@ -74,6 +74,11 @@ def refusal(pooler: Pooler, user: str, password: str = "", dbname: str = "app", 
         except LoginRefused as refused:
             return refused.fields["M"]
     return ""
+
+
+def admin(pooler: Pooler, command: str) -> Rows:
+    """One console command."""
+    return pooler.admin(command, password=SECRET["admin"])
 
 
 def who(pooler: Pooler, user: str, password: str, **more: str) -> str:
@@ -157,7 +162,7 @@ def test_an_odd_name_is_data(pg: Postgres, make: MakePooler) -> None:
         body = b"\0\3\0\0user\0\xff\xfe\0database\0app\0\0"
         client.send((len(body) + 4).to_bytes(4, "big") + body)
         assert m.error_fields(client.read().payload)["M"] == "no such user"
-    assert pooler.log_text().count(f"app/{LOOKER}@") == 1  # its one "new connection to server"
+    assert pooler.log_text().count("new connection to server") == 1
 
 
 # -- where it runs
@@ -203,14 +208,20 @@ def test_reserved_missing_and_disabled_databases(pg: Postgres, make: MakePooler)
     """Each gets its text and its line in the log."""
     pooler = make({"app": database(pg, auth_dbname="pgbouncer")}, **PLAIN)
     assert refusal(pooler, "alice", "x") == "bouncer config error"
-    assert 'cannot use the reserved "pgbouncer" database as an auth_dbname' in pooler.log_text()
+    until(
+        lambda: 'cannot use the reserved "pgbouncer" database as an auth_dbname' in pooler.log_text(),
+        'cannot use the reserved "pgbouncer" database as an auth_dbname',
+    )
     pooler = make({"app": database(pg)}, **PLAIN, auth_dbname="nix")
     assert refusal(pooler, "alice", "x") == "bouncer config error"
-    assert 'authentication database "nix" is not configured.' in pooler.log_text()
+    until(
+        lambda: 'authentication database "nix" is not configured.' in pooler.log_text(),
+        'authentication database "nix" is not configured.',
+    )
     pooler = make({"app": database(pg), "keys": database(pg)}, **PLAIN, auth_dbname="keys")
-    pooler.admin("DISABLE keys")
+    admin(pooler, "DISABLE keys")
     assert refusal(pooler, "alice", PASSWORDS["alice"]) == 'authentication database "keys" is disabled'
-    pooler.admin("ENABLE keys")
+    admin(pooler, "ENABLE keys")
     assert refusal(pooler, "alice", PASSWORDS["alice"]) == ""
 
 
@@ -240,7 +251,7 @@ def test_useless_queries(pg: Postgres, make: MakePooler, query: str, line: str) 
     pooler = make(**PLAIN, auth_query=query)
     for _ in range(2):
         assert refusal(pooler, "alice", PASSWORDS["alice"]) == "bouncer config error"
-    assert line in pooler.log_text()
+    until(lambda: line in pooler.log_text(), line)
     assert "internal error" not in pooler.log_text()
 
 
@@ -314,7 +325,7 @@ def test_a_slow_lookup_does_not_stop_others(pg: Postgres, make: MakePooler) -> N
         until(lambda: backends(pg, LOOKER) == 1, "the slow lookup")
         assert refusal(pooler, "alice", "pw") == ""
         assert m.error_fields(client.read().payload)["M"] == "client_login_timeout"
-    until(lambda: {row["state"] for row in pooler.admin("SHOW SERVERS")} == {"idle"}, "the end of the slow lookup")
+    until(lambda: {row["state"] for row in admin(pooler, "SHOW SERVERS")} == {"idle"}, "the end of the slow lookup")
 
 
 def test_waiting_for_a_place_has_its_limit(pg: Postgres, make: MakePooler) -> None:
@@ -333,7 +344,7 @@ def test_waiting_for_a_place_has_its_limit(pg: Postgres, make: MakePooler) -> No
 
 def counts(pooler: Pooler) -> tuple[int, int]:
     """(sv_active, cl_waiting) of the pool lookups run in."""
-    (row,) = [row for row in pooler.admin("SHOW POOLS") if row["user"] == LOOKER]
+    (row,) = [row for row in admin(pooler, "SHOW POOLS") if row["user"] == LOOKER]
     return row["sv_active"], row["cl_waiting"]
 
 
@@ -344,7 +355,7 @@ def test_clients_that_leave_during_the_lookup(pg: Postgres, make: MakePooler) ->
         with FakeClient((pooler.host, pooler.port)) as client:
             client.send(m.startup({"user": "alice", "database": "app"}))
     assert refusal(pooler, "alice", "pw") == ""
-    assert pooler.log_text().count(f"app/{LOOKER}@127.0.0.1:{pg.port} new connection") == 1
+    assert pooler.log_text().count("new connection to server") == 1
     assert "Traceback" not in pooler.log_text()
 
 
@@ -353,20 +364,20 @@ def test_pause_kill_and_reload(pg: Postgres, make: MakePooler) -> None:
     pooler = make(**PLAIN)
     secret = PASSWORDS["alice"]
     assert refusal(pooler, "alice", secret) == ""
-    pooler.admin("PAUSE app")
+    admin(pooler, "PAUSE app")
     with FakeClient((pooler.host, pooler.port)) as client:
         client.send(m.startup({"user": "alice", "database": "app"}))
         until(lambda: counts(pooler)[1] == 1, "the waiting lookup")
-        pooler.admin("RESUME app")
+        admin(pooler, "RESUME app")
         client.finish_login("alice", secret)
-    pooler.admin("KILL app")
-    pooler.admin("RESUME app")
+    admin(pooler, "KILL app")
+    admin(pooler, "RESUME app")
     assert refusal(pooler, "alice", secret) == ""
-    pooler.admin("RECONNECT")
+    admin(pooler, "RECONNECT")
     assert refusal(pooler, "alice", secret) == ""
     pooler.settings["auth_query"] = "select $1::text, 'new'"
     pooler.write_config()
-    pooler.admin("RELOAD")
+    admin(pooler, "RELOAD")
     assert refusal(pooler, "alice", "new") == ""
     assert "Traceback" not in pooler.log_text()
 
@@ -422,18 +433,21 @@ def test_27a_nothing_of_auth_users_own_clients(pg: Postgres, make: MakePooler) -
         conn.execute("set session authorization alice")
     assert refusal(pooler, "lasting", "lasting-secret") == ""
     with pooler.connect(user=LOOKER, password=SECRET[LOOKER]) as conn:
-        ((path,),) = conn.execute("show search_path").fetchall()
-        assert path == "evil, pg_catalog"  # no reset query: the client's own leftovers, and not ours
+        (left,) = conn.execute("select to_regclass('pg_temp.pg_authid') is null, session_user::text").fetchall()
+        assert left == (False, "alice")  # no reset query: a client meets what clients leave, and nothing of ours
     assert caught(pg) == []
 
 
-def test_27a_the_lookups_path_ends_with_it(pg: Postgres, make: MakePooler) -> None:
-    """Clients see the server's default, and so does the session of the lookup once it is over."""
-    tell = "select $1::text, 'pw'"
-    pooler = make(**PLAIN, auth_query=tell, default_pool_size=1)
-    assert pooler.query("show search_path", password="pw") == [('"$user", public',)]
-    (shown,) = pg.query(f"select query from pg_stat_activity where usename = '{LOOKER}'")
-    assert shown == (tell,)
+def test_27a_the_path_of_an_own_query(pg: Postgres, make: MakePooler) -> None:
+    """It is the same whatever client, role and database ask for; clients get the server's default."""
+    pooler = make(**PLAIN, auth_query="select $1::text, current_setting('search_path')")
+    path = 'pg_catalog, "$user", public, pg_temp'
+    pg.query(f"alter role {LOOKER} set search_path = evil")
+    try:
+        assert refusal(pooler, "alice", path, search_path="evil") == ""
+        assert pooler.query("show search_path", password=path) == [('"$user", public',)]
+    finally:
+        pg.query(f"alter role {LOOKER} reset search_path")
 
 
 def test_27b_valid_until(pg: Postgres, make: MakePooler) -> None:
@@ -469,7 +483,7 @@ def test_27d_the_forced_user_keeps_its_own_secret(pg: Postgres, make: MakePooler
     pooler = make({"app": forced, "keys": database(pg)}, **SCRAM, auth_dbname="keys", auth_query=query)
     for name in ("alice", "scram_user"):
         assert who(pooler, name, "other") == "scram_user"
-    pooler.admin("RECONNECT")
+    admin(pooler, "RECONNECT")
     assert who(pooler, "alice", "other") == "scram_user"
     with pytest.raises(psycopg.OperationalError, match="SASL authentication failed"):
         pooler.query("select 1", user="alice", password=PASSWORDS["scram_user"])
