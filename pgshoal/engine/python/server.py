@@ -204,19 +204,8 @@ def _linked(core: Core, server: Server, data: bytes, at: int, end: int) -> int:
     start = at
     unpack = HEADER.unpack_from
     while at < end:
-        skip = server.skip
-        if skip:
-            step = skip if skip < end - at else end - at
-            server.skip = skip - step
-            if not server.forwarding:
-                _pass(core, client, data, start, at)
-                start = at + step
-            at += step
-            if server.ending and not server.skip:
-                _pass(core, client, data, start, at)
-                start = at
-                server.ending = False
-                _settle_head(core, client, server)
+        if server.skip:
+            start, at = _flow(core, client, server, data, start, at, end)
             continue
         if end - at < 5:
             break
@@ -255,14 +244,36 @@ def _linked(core: Core, server: Server, data: bytes, at: int, end: int) -> int:
             if verdict == READY:
                 start = at = at + 6
                 _ready(core, client, server, data[at - 1])
-            elif verdict in (BAD_HEADER, BAD_MESSAGE):
-                return _broken(core, server, ERR_HEADER if verdict == BAD_HEADER else ERR_UNKNOWN)
             else:
-                core.statement_block(client, server)
+                _refuse(core, client, server, verdict)
             if server.mode is not LINKED or server.gone:
                 return at
     _pass(core, client, data, start, at)
     return at
+
+
+def _stream(core: Core, client: Client, server: Server, data: bytes, start: int, at: int, end: int) -> tuple[int, int]:
+    """Go on inside a message that is streamed or dropped; the new `start` and `at`."""
+    step = min(server.skip, end - at)
+    server.skip -= step
+    if not server.forwarding:
+        _pass(core, client, data, start, at)
+        start = at + step
+    at += step
+    if server.ending and not server.skip:
+        _pass(core, client, data, start, at)
+        start = at
+        server.ending = False
+        _settle_head(core, client, server)
+    return start, at
+
+
+def _refuse(core: Core, client: Client, server: Server, verdict: int) -> None:
+    """The server's message ends the link: it is broken, or no statement-mode pool may see it."""
+    if verdict in (BAD_HEADER, BAD_MESSAGE):
+        _broken(core, server, ERR_HEADER if verdict == BAD_HEADER else ERR_UNKNOWN)
+    else:
+        core.statement_block(client, server)
 
 
 def _pass(core: Core, client: Client, data: bytes, start: int, end: int) -> None:

@@ -96,6 +96,7 @@ class Bench:
     def fresh_client(self) -> Peer:
         """A client that has just connected; its event is taken."""
         conn = self.engine.accept_manual(7)
+        self.engine.overdue(0)
         assert (Event.ACCEPTED, conn, 7) in self.events()
         return Peer(self, conn)
 

@@ -7,8 +7,8 @@ import struct
 import pytest
 
 from pgshoal.engine.contract import Event
-from tests.engine.core.harness import STARTUP, Bench
-from tests.support.messages import SSL_REQUEST, auth, message, parameter_status, query, ready
+from tests.engine.core.harness import STARTUP, Bench, Peer
+from tests.support.messages import GSSENC_REQUEST, SSL_REQUEST, auth, message, parameter_status, query, ready
 
 
 def test_a_packet_waits_for_proceed(core: Bench) -> None:
@@ -173,3 +173,119 @@ def test_close_flushes(core: Bench) -> None:
     assert client.heard() == b"goodbye"
     assert client.mode == "gone"
     assert core.events() == []
+
+
+def test_a_client_is_announced_when_it_speaks(core: Bench) -> None:
+    """ACCEPTED comes right before the first packet, also behind what others said first."""
+    first, second = (Peer(core, core.engine.accept_manual(listener)) for listener in (3, 4))
+    assert core.events() == []
+    second.say(STARTUP)
+    first.say(b"\x16")
+    assert core.events() == [
+        (Event.ACCEPTED, second.id, 4),
+        (Event.PACKET, second.id, STARTUP[4:]),
+        (Event.ACCEPTED, first.id, 3),
+        (Event.DIRECT_TLS, first.id),
+    ]
+    core.engine.overdue(0)
+    assert core.events() == []
+
+
+def test_an_oversize_head_announces_too(core: Bench) -> None:
+    """OVERSIZE as the first thing a client says comes behind its ACCEPTED."""
+    client = Peer(core, core.engine.accept_manual(3))
+    client.say(b"\xff\xff\xff\xff")
+    assert [event[0] for event in core.events()] == [Event.ACCEPTED, Event.OVERSIZE]
+
+
+def test_a_silent_client_is_announced_by_overdue(core: Bench) -> None:
+    """A client that says nothing, or too little, is announced once by the next `overdue`; its end is then told."""
+    silent, slow = (Peer(core, core.engine.accept_manual(3)) for _ in range(2))
+    slow.say(STARTUP[:5])
+    assert core.events() == []
+    assert core.engine.overdue(core.now) == []
+    assert core.events() == [(Event.ACCEPTED, silent.id, 3), (Event.ACCEPTED, slow.id, 3)]
+    core.engine.overdue(core.now)
+    assert core.events() == []
+    silent.leave()
+    assert core.events() == [(Event.CLOSED, silent.id, "client unexpected eof")]
+
+
+def test_a_client_that_only_came_and_went_is_never_told(core: Bench) -> None:
+    """No ACCEPTED, no CLOSED; not by a later `overdue` either."""
+    client = Peer(core, core.engine.accept_manual(3))
+    client.say(STARTUP[:3])
+    client.leave()
+    core.engine.overdue(core.now)
+    assert core.events() == []
+    assert client.mode == "gone"
+
+
+@pytest.mark.parametrize("requests", [(SSL_REQUEST, GSSENC_REQUEST), (GSSENC_REQUEST, SSL_REQUEST)])
+def test_the_engine_refuses_encryption_itself(core: Bench, requests: tuple[bytes, bytes]) -> None:
+    """With `refuse_encryption` each request is answered `N` once and Python hears of nothing but the startup packet."""
+    core.limits(refuse_encryption=True)
+    client = Peer(core, core.engine.accept_manual(3))
+    for request in requests:
+        client.say(request)
+        assert client.heard() == b"N"
+    assert core.events() == []
+    client.say(STARTUP)
+    assert core.events() == [(Event.ACCEPTED, client.id, 3), (Event.PACKET, client.id, STARTUP[4:])]
+
+
+def test_a_second_request_for_encryption_goes_to_python(core: Bench) -> None:
+    """The engine answers SSLRequest once."""
+    core.limits(refuse_encryption=True)
+    client = Peer(core, core.engine.accept_manual(3))
+    client.say(SSL_REQUEST)
+    client.say(SSL_REQUEST)
+    assert client.heard() == b"N"
+    assert core.events() == [(Event.ACCEPTED, client.id, 3), (Event.PACKET, client.id, SSL_REQUEST[4:])]
+
+
+def test_bytes_behind_a_request_for_encryption_go_to_python(core: Bench) -> None:
+    """The engine does not answer when something stands behind the request: Python refuses such a client."""
+    core.limits(refuse_encryption=True)
+    client = Peer(core, core.engine.accept_manual(3))
+    core.engine.received(client.id, SSL_REQUEST + STARTUP)
+    assert client.heard() == b""
+    assert core.events() == [(Event.ACCEPTED, client.id, 3), (Event.PACKET, client.id, SSL_REQUEST[4:])]
+    assert client.facts.recv_pending == len(STARTUP)
+
+
+def test_the_answer_of_the_engine_rules_out_direct_tls(core: Bench) -> None:
+    """After the engine's `N` a handshake byte is a length out of bounds."""
+    core.limits(refuse_encryption=True)
+    client = Peer(core, core.engine.accept_manual(3))
+    client.say(SSL_REQUEST)
+    core.engine.received(client.id, b"\x16\x03\x01\0")
+    assert core.events() == [(Event.ACCEPTED, client.id, 3), (Event.OVERSIZE, client.id, b"\x16\x03\x01\0")]
+
+
+def test_a_known_client_gets_its_answers_from_python(core: Bench) -> None:
+    """Once a client is announced, its requests for encryption are Python's, who knows whether TLS is on."""
+    core.limits(refuse_encryption=True)
+    client = core.fresh_client()
+    client.say(SSL_REQUEST)
+    assert client.heard() == b""
+    assert core.events() == [(Event.PACKET, client.id, SSL_REQUEST[4:])]
+
+
+def test_a_welcome_goes_before_what_is_relayed(core: Bench) -> None:
+    """`admit` sends the welcome, then handles what the client has sent ahead."""
+    core.pool()
+    client = core.fresh_client()
+    client.say(STARTUP, b"S\0\0\0\x04")
+    core.events()
+    core.engine.admit(client.id, core.pool_id, (("TimeZone", "UTC"),), 0, -1, b"welcome")
+    assert client.heard() == b"welcomeZ\0\0\0\x05I"
+
+
+def test_a_known_tuple_of_parameters_counts_as_equal(core: Bench) -> None:
+    """Clients admitted with the same tuple, an equal one or a list have the same parameters."""
+    core.pool()
+    pairs = (("TimeZone", "CET"),)
+    for given in (pairs, pairs, (("TimeZone", "CET"),), [("TimeZone", "CET")]):
+        client = core.client(given)
+        assert core.engine.parameters(client.id) == {"TimeZone": "CET"}
