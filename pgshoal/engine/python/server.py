@@ -252,14 +252,13 @@ def _linked(core: Core, server: Server, data: bytes, at: int, end: int) -> int:
     return at
 
 
-def _stream(core: Core, client: Client, server: Server, data: bytes, start: int, at: int, end: int) -> tuple[int, int]:
+def _flow(core: Core, client: Client, server: Server, data: bytes, start: int, at: int, end: int) -> tuple[int, int]:
     """Go on inside a message that is streamed or dropped; the new `start` and `at`."""
     step = min(server.skip, end - at)
-    server.skip -= step
     if not server.forwarding:
         _pass(core, client, data, start, at)
         start = at + step
-    at += step
+    server.skip, at = server.skip - step, at + step
     if server.ending and not server.skip:
         _pass(core, client, data, start, at)
         start = at
