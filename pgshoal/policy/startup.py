@@ -97,6 +97,10 @@ def read_wish(startup: Startup, rules: StartupRules) -> LoginWish | Unwelcome:
         return Unwelcome("no_username")
     if len(user.encode("utf-8", "surrogateescape")) > USERNAME_MAX:
         return Unwelcome("username_too_long")
+    for name, value in found.items():
+        # A backslash byte can be half of a character in encodings such as SJIS: quoted, it could end a literal early.
+        if "\\" in value and not value.isascii():
+            return Unwelcome("unsupported_parameter", name, f"{name} mixes backslash and non-ASCII text")
     parameters = tuple((name, found[name]) for name in rules.order if name in found) if found else ()
     return LoginWish(database or user, user, parameters, replication, options if replication != "none" else "")
 

@@ -84,6 +84,13 @@ def test_names_a_client_must_not_set_are_refused(name: str) -> None:
     assert unwelcome(**wished).name == name
 
 
+def test_a_value_that_cannot_be_quoted_safely_is_refused() -> None:
+    """Backslash beside non-ASCII text could end a literal early in some client encodings."""
+    found = unwelcome(application_name="\u8868\\x")
+    assert (found.key, found.name) == ("unsupported_parameter", "application_name")
+    assert wish(application_name="a\\b").parameters == (("application_name", "a\\b"),)
+
+
 def test_track_extra_parameters_adds_names() -> None:
     """An extra name is accepted in any case and told last, in the spelling of the setting."""
     rules = make_rules(("Work_Mem",), ())
