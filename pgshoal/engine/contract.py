@@ -18,7 +18,8 @@ Address = tuple[str, int] | str
 class Event(IntEnum):
     """First element of an event tuple; the second is the connection, listener or pool it speaks of."""
 
-    #: (ACCEPTED, conn, listener): in dialogue, startup framing, reading.
+    #: (ACCEPTED, conn, listener): in dialogue, startup framing, reading. Given right before the connection's first
+    #: PACKET, DIRECT_TLS or OVERSIZE, or by the next `overdue` if it says nothing; one that ends before is never told.
     ACCEPTED = 1
     #: (ACCEPT_FAILED, listener, text): the listener is paused.
     ACCEPT_FAILED = 2
@@ -78,6 +79,8 @@ class EngineLimits:
     disable_pqexec: bool = False  # a simple Query gives FAULT "pqexec_disallowed"
     extra_parameters: tuple[str, ...] = ()  # track_extra_parameters
     queued_query_timeout_us: int = 0  # the global query_timeout, for waiting clients
+    #: no TLS is offered: the engine itself answers SSLRequest and GSSENCRequest with `N` (see link.md)
+    refuse_encryption: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,8 +265,12 @@ class Engine(Protocol):
         parameters: Sequence[tuple[str, str]],
         client_idle_timeout_us: int = 0,
         query_wait_timeout_us: int = -1,
+        welcome: bytes = b"",
     ) -> None:
-        """Dialogue -> parked; bytes already received are relayed. Limits: 0 = off, -1 = the pool's."""
+        """Dialogue -> parked; `welcome` is sent, then bytes already received are relayed.
+
+        Limits: 0 = off, -1 = the pool's. Parameters in a tuple that was given before cost nothing.
+        """
 
     def readmit(self, client: ConnId, client_idle_timeout_us: int, query_wait_timeout_us: int) -> None:
         """Change the limits of an admitted client (after RELOAD)."""
@@ -308,7 +315,7 @@ class Engine(Protocol):
         """Tracked values of an admitted client or enrolled server, canonical names."""
 
     def overdue(self, now_us: int) -> list[tuple[ConnId, str]]:
-        """[(client, key)] as in link.md; also resets connections that have been closing for 10 s."""
+        """[(client, key)] as in link.md; gives ACCEPTED for silent clients; resets what has been closing for 10 s."""
 
     def memory(self) -> list[tuple[str, int, int, int]]:
         """SHOW MEM: (name, size, used, free)."""

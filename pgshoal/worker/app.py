@@ -41,7 +41,7 @@ T = TypeVar("T")
 ROUNDS_MAX: Final = 16
 
 
-def engine_limits(config: Config) -> EngineLimits:
+def engine_limits(config: Config, refuse_encryption: bool) -> EngineLimits:
     """Process-wide settings the relay needs."""
     settings = config.settings
     return EngineLimits(
@@ -49,6 +49,7 @@ def engine_limits(config: Config) -> EngineLimits:
         settings.disable_pqexec,
         remembered_names(settings.track_extra_parameters),
         microseconds(settings.query_timeout),
+        refuse_encryption,
     )
 
 
@@ -92,7 +93,7 @@ class Worker:
     def configure(self) -> None:
         """Hand settings to those who keep a copy."""
         settings = self.config.settings
-        self.engine.set_limits(engine_limits(self.config))
+        self.engine.set_limits(engine_limits(self.config, self.tls.client is None))
         self.resolver.max_ttl_s = settings.dns_max_ttl
         self.resolver.nxdomain_ttl_s = settings.dns_nxdomain_ttl
         self.servers.read_settings()

@@ -83,6 +83,7 @@ def _run(worker: Worker, pidfile: Pidfile) -> int:
     worker.on_stop = loop.stop
     try:
         worker.tls.apply(worker.config.settings)
+        worker.configure()
         worker.listeners.open()
     except (CannotListen, ConfigError, OSError, ValueError) as error:
         raise Fatal(str(error)) from error

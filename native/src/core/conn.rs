@@ -126,6 +126,11 @@ pub enum Gate {
 pub struct Client {
     pub gate: Gate,
     pub notified: bool,
+    /// ACCEPTED was given.
+    pub announced: bool,
+    /// Requests for encryption the core has answered itself, as bits.
+    pub answered: u8,
+    pub listener: u64,
     pub pool: PoolId,
     pub partner: ConnId,
     pub params: Option<Rc<ParamSet>>,
@@ -138,10 +143,13 @@ pub struct Client {
 }
 
 impl Client {
-    pub fn new() -> Self {
+    pub fn new(listener: u64) -> Self {
         Self {
             gate: Gate::Fresh,
             notified: false,
+            announced: false,
+            answered: 0,
+            listener,
             pool: 0,
             partner: 0,
             params: None,
@@ -412,9 +420,9 @@ mod tests {
     #[test]
     fn ids_are_not_reused() {
         let mut slots = Slots::default();
-        let one = slots.add(Role::Client(Client::new()), 0);
+        let one = slots.add(Role::Client(Client::new(0)), 0);
         assert!(slots.remove(one).is_some());
-        let two = slots.add(Role::Client(Client::new()), 0);
+        let two = slots.add(Role::Client(Client::new(0)), 0);
         assert_ne!(one, two);
         assert!(
             slots.get(one).is_none() && slots.get_mut(one).is_none() && slots.remove(one).is_none()

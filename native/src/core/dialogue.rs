@@ -8,8 +8,19 @@ pub const STARTUP_MAX: u32 = 10_000;
 pub const HANDSHAKE: u8 = 0x16;
 /// The whole SSLRequest: its answer is one bare byte.
 pub const SSL_REQUEST: &[u8] = &[0, 0, 0, 8, 0x04, 0xd2, 0x16, 0x2f];
+/// The whole GSSENCRequest.
+pub const GSSENC_REQUEST: &[u8] = &[0, 0, 0, 8, 0x04, 0xd2, 0x16, 0x30];
 /// A client in dialogue is not read while more than this is unread.
 pub const UNREAD_LIMIT: usize = 64 * 1024;
+
+/// The bit of a request for encryption, if that is all there is.
+pub fn encryption(data: &[u8]) -> Option<u8> {
+    match data {
+        SSL_REQUEST => Some(1),
+        GSSENC_REQUEST => Some(2),
+        _ => None,
+    }
+}
 
 /// What stands at the front; lengths count from the first byte.
 #[derive(Debug, PartialEq, Eq)]

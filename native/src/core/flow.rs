@@ -266,6 +266,7 @@ impl Core {
         let framed = match gate {
             _ if data.is_empty() => return (0, false),
             _ if first_is_tls => {
+                self.announce(id);
                 self.events.push(CoreEvent::DirectTls { conn: id });
                 self.set_gate(id, Gate::Shut);
                 return (0, false);
@@ -282,6 +283,10 @@ impl Core {
             Framed::More => (0, false),
             Framed::Oversize { seen } => self.oversize(id, &data[..seen], data.len()),
             Framed::Whole { total } => {
+                if self.refuses(id, gate, data) {
+                    return (total, false);
+                }
+                self.announce(id);
                 self.events.push(match gate {
                     Gate::Message(_) => CoreEvent::Message {
                         conn: id,
@@ -299,6 +304,48 @@ impl Core {
         }
     }
 
+    /// Python does not know of this client yet.
+    pub(super) fn is_unannounced(&self, id: ConnId) -> bool {
+        match self.slots.get(id) {
+            Some(Conn {
+                wire,
+                role: Role::Client(client),
+            }) => wire.mode == Mode::Dialogue && !client.announced,
+            _ => false,
+        }
+    }
+
+    /// ACCEPTED comes with the first thing a client says.
+    pub(super) fn announce(&mut self, id: ConnId) {
+        if let Some((_, client)) = self.slots.client(id) {
+            if !mem::replace(&mut client.announced, true) {
+                let listener = client.listener;
+                self.events.push(CoreEvent::Accepted { conn: id, listener });
+            }
+        }
+    }
+
+    /// Answers a request for encryption of a client Python need not know yet; never if something stands behind it.
+    fn refuses(&mut self, id: ConnId, gate: Gate, data: &[u8]) -> bool {
+        if !self.shared.limits.refuse_encryption || matches!(gate, Gate::Message(_)) {
+            return false;
+        }
+        let Some(bit) = dialogue::encryption(data) else {
+            return false;
+        };
+        let Some((wire, client)) = self.slots.client(id) else {
+            return false;
+        };
+        if client.announced || client.answered & bit != 0 {
+            return false;
+        }
+        client.answered |= bit;
+        client.gate = Gate::Startup;
+        wire.out(&mut self.shared.buffers).push(b'N');
+        wire.touch(&mut self.shared.touched);
+        true
+    }
+
     pub(super) fn set_gate(&mut self, id: ConnId, gate: Gate) {
         if let Some((_, client)) = self.slots.client(id) {
             client.gate = gate;
@@ -306,6 +353,7 @@ impl Core {
     }
 
     fn oversize(&mut self, id: ConnId, header: &[u8], used: usize) -> Step {
+        self.announce(id);
         self.events.push(CoreEvent::Oversize {
             conn: id,
             header: header.into(),

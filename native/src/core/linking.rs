@@ -212,12 +212,14 @@ impl Core {
 
     // ---- ends
 
-    /// A client goes: its CLOSED, and what becomes of its server.
+    /// A client goes: its CLOSED, unless it was never announced, and what becomes of its server.
     pub(super) fn leave(&mut self, id: ConnId, reason: &str) {
-        self.events.push(CoreEvent::Closed {
-            conn: id,
-            reason: reason.into(),
-        });
+        if !self.is_unannounced(id) {
+            self.events.push(CoreEvent::Closed {
+                conn: id,
+                reason: reason.into(),
+            });
+        }
         self.end_link_of_client(id, "");
         self.shut(id, None);
     }

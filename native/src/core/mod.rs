@@ -27,6 +27,8 @@ use std::mem;
 
 pub use types::*;
 
+pub use params::ParamSet;
+
 use conn::{Client, Mode, Role, Server, Slots};
 use link::{Shared, BACKLOG_LOW};
 use pool::Pools;
@@ -40,6 +42,8 @@ pub struct Core {
     events: Vec<CoreEvent>,
     /// Connections whose kept input may be looked at now.
     work: VecDeque<ConnId>,
+    /// Accepted since the last `overdue`; most of them have spoken, and been announced, since.
+    silent: Vec<ConnId>,
 }
 
 impl Core {
@@ -58,8 +62,9 @@ impl Core {
     // ---- driver -> core; see flow.rs for `received` and `ended`
 
     pub fn accepted(&mut self, listener: u64) -> ConnId {
-        let conn = self.slots.add(Role::Client(Client::new()), self.shared.now);
-        self.events.push(CoreEvent::Accepted { conn, listener });
+        let role = Role::Client(Client::new(listener));
+        let conn = self.slots.add(role, self.shared.now);
+        self.silent.push(conn);
         self.touch(conn);
         conn
     }

@@ -15,8 +15,13 @@ fn over(now: u64, since: u64, limit_us: u64) -> bool {
 }
 
 impl Core {
-    /// (client, key), at most one per connection.
+    /// (client, key), at most one per connection. Clients that have said nothing yet are announced.
     pub fn overdue(&mut self, now_us: u64) -> Vec<(ConnId, &'static str)> {
+        for id in std::mem::take(&mut self.silent) {
+            if self.is_unannounced(id) {
+                self.announce(id);
+            }
+        }
         let mut found = Vec::new();
         let mut notified = Vec::new();
         let mut stuck = Vec::new();

@@ -96,6 +96,8 @@ pub struct EngineLimits {
     pub disable_pqexec: bool,
     pub extra_parameters: Vec<String>,
     pub queued_query_timeout_us: u64,
+    /// No TLS is offered: the core itself answers the first requests for encryption with `N`.
+    pub refuse_encryption: bool,
 }
 
 impl Default for EngineLimits {
@@ -105,6 +107,7 @@ impl Default for EngineLimits {
             disable_pqexec: false,
             extra_parameters: Vec::new(),
             queued_query_timeout_us: 0,
+            refuse_encryption: false,
         }
     }
 }

@@ -1,7 +1,10 @@
 //! The contract's verbs: what Python tells the core to do.
 
+use std::rc::Rc;
+
 use super::conn::{Client, Gate, Mode, Role, Server, Wire};
 use super::dialogue::SSL_REQUEST;
+use super::params::ParamSet;
 use super::pool::Pool;
 use super::types::{ConnId, EngineLimits, PoolId, PoolSpec, Verb, VerbError};
 use super::Core;
@@ -150,6 +153,11 @@ impl Core {
         Ok(())
     }
 
+    /// The set of these values, to admit clients with.
+    pub fn parameter_set(&mut self, parameters: &[(String, String)]) -> Rc<ParamSet> {
+        self.shared.params.set_of(parameters)
+    }
+
     /// Dialogue -> parked. `query_wait_timeout_us`: -1 = the pool's.
     pub fn admit(
         &mut self,
@@ -159,19 +167,38 @@ impl Core {
         client_idle_timeout_us: i64,
         query_wait_timeout_us: i64,
     ) -> Verb<()> {
+        let params = self.parameter_set(parameters);
+        let limits = (client_idle_timeout_us, query_wait_timeout_us);
+        self.admit_with(client_id, pool_id, params, limits, b"")
+    }
+
+    /// As `admit`; `welcome` is sent before anything of the client is relayed.
+    pub fn admit_with(
+        &mut self,
+        client_id: ConnId,
+        pool_id: PoolId,
+        params: Rc<ParamSet>,
+        limits_us: (i64, i64),
+        welcome: &[u8],
+    ) -> Verb<()> {
         self.pool(pool_id)?;
         let (wire, _) = self.alive_client(client_id)?;
         if wire.mode != Mode::Dialogue {
             return Err(NOT_DIALOGUE);
         }
-        let params = self.shared.params.set_of(parameters);
         let now = self.shared.now;
-        let (wire, client) = self.alive_client(client_id)?;
+        let conn = self.slots.get_mut(client_id).ok_or(VerbError::Dead)?;
+        let (wire, Role::Client(client)) = (&mut conn.wire, &mut conn.role) else {
+            return Err(NOT_CLIENT);
+        };
         client.params = Some(params);
         client.pool = pool_id;
-        client.idle_limit_us = client_idle_timeout_us;
-        client.wait_limit_us = query_wait_timeout_us;
+        (client.idle_limit_us, client.wait_limit_us) = limits_us;
         wire.last_activity = now;
+        if !welcome.is_empty() {
+            wire.out(&mut self.shared.buffers)
+                .extend_from_slice(welcome);
+        }
         let kept = wire.pending.len() as u64;
         let pool = self.pool(pool_id)?;
         pool.members += 1;

@@ -214,6 +214,8 @@ impl Epoll {
                     let id = core.accepted(listener);
                     let sock = self.table.insert(id, fd, 0);
                     set_interest(&self.epoll, sock, IN | RDHUP);
+                    // Often it has spoken by now, and one wake does for both.
+                    self.on_readable(core, id, IN);
                 }
                 Accepted::Nothing => return,
                 Accepted::Failed(error) => {

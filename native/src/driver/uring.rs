@@ -1,7 +1,7 @@
 //! The io_uring driver: multishot accepts and receives, provided buffers, one system call per turn.
 
 use std::io;
-use std::mem;
+use std::mem::{self, MaybeUninit};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
@@ -21,6 +21,9 @@ const SUBMISSIONS: u32 = 1024;
 const COMPLETIONS: u32 = 8192;
 /// Completions handled before what they caused is submitted.
 const BATCH: usize = 256;
+
+/// A startup packet is shorter than this.
+const FIRST_WORDS: usize = 1024;
 
 const KIND_RECEIVE: u64 = 1 << 56;
 const KIND_SEND: u64 = 2 << 56;
@@ -283,6 +286,7 @@ impl Uring {
             .listeners
             .iter_mut()
             .find(|found| found.serial == serial);
+        let mut made = 0;
         if result >= 0 {
             // SAFETY: the kernel has just made this descriptor for us.
             let fd = unsafe { OwnedFd::from_raw_fd(result) };
@@ -290,6 +294,7 @@ impl Uring {
                 let id = core.accepted(found.listener);
                 self.table.insert(id, fd, 0);
                 self.again.push(id);
+                made = id;
             }
         }
         let Some(found) = found else { return };
@@ -302,6 +307,20 @@ impl Uring {
             core.listener_failed(found.listener, sockets::error_text(-result));
         }
         accept(&mut self.ring, found);
+        self.first_words(core, made);
+    }
+
+    /// What a client has said by the time it is accepted is read at once: no receive need be awaited for it.
+    fn first_words(&mut self, core: &mut Core, id: ConnId) {
+        let Some(sock) = self.table.get_mut(id) else {
+            return;
+        };
+        let mut room = [MaybeUninit::<u8>::uninit(); FIRST_WORDS];
+        if let Ok(count @ 1..) = sockets::recv(sock.fd.as_fd(), &mut room) {
+            // SAFETY: the kernel has filled the first `count` bytes.
+            let data = unsafe { std::slice::from_raw_parts(room.as_ptr().cast::<u8>(), count) };
+            core.received(id, data);
+        }
     }
 
     fn on_watch(&mut self, tag: u64, result: i32, ready: &mut Vec<(RawFd, i32)>) {

@@ -1,16 +1,17 @@
 //! The class `Engine`: the contract's verbs over one core and one driver.
 
 use std::os::fd::RawFd;
+use std::rc::Rc;
 use std::time::Duration;
 
 use pyo3::exceptions::{PyKeyError, PyOSError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyList};
+use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 use rustc_hash::FxHashSet;
 
 use super::events;
 use super::records::{self, refused, Context, CountsTuple, FactsTuple};
-use crate::core::{ConnId, Core, CoreEvent};
+use crate::core::{ConnId, Core, CoreEvent, ParamSet};
 use crate::driver::clock::monotonic_us;
 use crate::driver::epoll::Epoll;
 use crate::driver::manual::Manual;
@@ -20,6 +21,8 @@ use crate::tls::TlsContext;
 
 /// How long hot work may keep Python from its own callbacks, timers and signals.
 const TURN_LIMIT_US: u64 = 5_000;
+
+const KNOWN_SETS: usize = 32;
 
 type Pairs = Vec<(String, String)>;
 
@@ -33,6 +36,8 @@ pub struct Engine {
     /// Clients that began with a TLS handshake and have not been answered yet.
     direct: FxHashSet<ConnId>,
     ready: Vec<(RawFd, i32)>,
+    /// Parameters clients were admitted with; the tuples are kept, so their identity stays theirs.
+    known_sets: Vec<(Py<PyAny>, Rc<ParamSet>)>,
 }
 
 impl Engine {
@@ -60,6 +65,24 @@ impl Engine {
         } else {
             Err(PyKeyError::new_err(conn))
         }
+    }
+
+    /// The values of a tuple seen before are not read again.
+    fn parameter_set(&mut self, parameters: &Bound<'_, PyAny>) -> PyResult<Rc<ParamSet>> {
+        let same = |known: &&(Py<PyAny>, Rc<ParamSet>)| known.0.is(parameters);
+        if let Some((_, set)) = self.known_sets.iter().find(same) {
+            return Ok(set.clone());
+        }
+        let set = self.core.parameter_set(&parameters.extract::<Pairs>()?);
+        // Lists may change.
+        if parameters.is_exact_instance_of::<PyTuple>() {
+            if self.known_sets.len() >= KNOWN_SETS {
+                self.known_sets.clear();
+            }
+            self.known_sets
+                .push((parameters.clone().unbind(), set.clone()));
+        }
+        Ok(set)
     }
 
     /// Turns of the hot loop until Python is needed.
@@ -126,6 +149,7 @@ impl Engine {
             manual,
             direct: FxHashSet::default(),
             ready: Vec::new(),
+            known_sets: Vec::new(),
         })
     }
 
@@ -357,23 +381,20 @@ impl Engine {
         self.core.pause_pool(pool, paused).map_err(refused)
     }
 
-    #[pyo3(signature = (client, pool, parameters, client_idle_timeout_us=0, query_wait_timeout_us=-1))]
+    #[pyo3(signature = (client, pool, parameters, client_idle_timeout_us=0, query_wait_timeout_us=-1, welcome=None))]
     fn admit(
         &mut self,
         client: ConnId,
         pool: u64,
-        parameters: Pairs,
+        parameters: &Bound<'_, PyAny>,
         client_idle_timeout_us: i64,
         query_wait_timeout_us: i64,
+        welcome: Option<&[u8]>,
     ) -> PyResult<()> {
+        let params = self.parameter_set(parameters)?;
+        let limits = (client_idle_timeout_us, query_wait_timeout_us);
         self.core
-            .admit(
-                client,
-                pool,
-                &parameters,
-                client_idle_timeout_us,
-                query_wait_timeout_us,
-            )
+            .admit_with(client, pool, params, limits, welcome.unwrap_or_default())
             .map_err(refused)
     }
 

@@ -67,6 +67,7 @@ pub fn limits(record: &Bound<'_, PyAny>) -> PyResult<EngineLimits> {
         disable_pqexec: get(record, "disable_pqexec")?,
         extra_parameters: get(record, "extra_parameters")?,
         queued_query_timeout_us: get(record, "queued_query_timeout_us")?,
+        refuse_encryption: get(record, "refuse_encryption")?,
     })
 }
 

@@ -76,6 +76,8 @@ class Client(Conn):
     """A connection we accepted."""
 
     __slots__ = (
+        "announced",
+        "answered",
         "awaiting",
         "errored",
         "framing_startup",
@@ -94,6 +96,10 @@ class Client(Conn):
     def __init__(self, conn_id: int, listener: int) -> None:
         super().__init__(conn_id)
         self.listener = listener
+        #: ACCEPTED was given.
+        self.announced = False
+        #: Requests for encryption the engine has answered itself.
+        self.answered: bytes = b""
         self.link: Server | None = None
         self.framing_startup = True
         self.fresh = True

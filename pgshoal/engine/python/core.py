@@ -51,12 +51,35 @@ class Core:
         self.dirty: list[Conn] = []
         self.freed: deque[Server] = deque()
         self.unread: deque[Client] = deque()
+        #: Accepted since the last `overdue`; most have spoken, and been announced, since.
+        self.silent: list[Client] = []
         self._last_id = 0
 
     def next_id(self) -> int:
         """A number no connection had before."""
         self._last_id += 1
         return self._last_id
+
+    def accepted(self, listener: int) -> Client:
+        """A client has connected; Python learns of it when it speaks."""
+        client = Client(self.next_id(), listener)
+        client.last_us = self.now
+        self.conns[client.id] = client
+        self.silent.append(client)
+        return client
+
+    def announce(self, client: Client) -> None:
+        """ACCEPTED comes with the first thing a client says."""
+        if not client.announced:
+            client.announced = True
+            self.emit((Event.ACCEPTED, client.id, client.listener))
+
+    def announce_silent(self) -> None:
+        """Those that have said nothing for a while are announced too."""
+        silent, self.silent = self.silent, []
+        for client in silent:
+            if client.mode is DIALOGUE and not client.gone:
+                self.announce(client)
 
     def emit(self, event: tuple[Any, ...]) -> None:
         """Tell Python."""
@@ -169,7 +192,8 @@ class Core:
         else:
             assert isinstance(conn, Client)
             self.forget(conn)
-            self.emit((Event.CLOSED, conn.id, reason))
+            if conn.announced or conn.mode is not DIALOGUE:
+                self.emit((Event.CLOSED, conn.id, reason))
             self.part(conn, "")
 
     def server_lost(self, server: Server, reason: str, key: str, detail: str) -> None:

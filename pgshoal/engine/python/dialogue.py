@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pgshoal.engine.contract import Event
 from pgshoal.engine.python.conn import FROZEN
-from pgshoal.engine.python.frames import HEADER, LENGTH, STARTUP_MAX, STARTUP_MIN
+from pgshoal.engine.python.frames import GSSENC_REQUEST, HEADER, LENGTH, SSL_REQUEST, STARTUP_MAX, STARTUP_MIN
 from pgshoal.engine.python.params import status_pair
 
 if TYPE_CHECKING:
@@ -29,19 +29,36 @@ def client_dialogue(core: Core, client: Client) -> None:
         return
     if client.fresh and buffer[0] == 0x16:
         client.awaiting = True
+        core.announce(client)
         core.emit((Event.DIRECT_TLS, client.id))
         return
     if len(buffer) < 4:
         return
     (length,) = LENGTH.unpack_from(buffer)
     if length < STARTUP_MIN or length > STARTUP_MAX:
+        core.announce(client)
         _oversize(core, client, 8)
     elif len(buffer) >= length:
+        if length == STARTUP_MIN and core.limits.refuse_encryption and _refused(core, client):
+            return
         payload = bytes(buffer[4:length])
         del buffer[:length]
         client.fresh = False
         client.awaiting = True
+        core.announce(client)
         core.emit((Event.PACKET, client.id, payload))
+
+
+def _refused(core: Core, client: Client) -> bool:
+    """Answer a request for encryption of a client Python need not know yet; never if something stands behind it."""
+    request = bytes(client.inbuf)
+    if client.announced or request in client.answered or request not in (SSL_REQUEST, GSSENC_REQUEST):
+        return False
+    client.answered += request
+    client.inbuf.clear()
+    client.fresh = False
+    core.write(client, b"N")
+    return True
 
 
 def _client_message(core: Core, client: Client) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pgshoal.engine.contract import Event
 from pgshoal.engine.python import sockets
-from pgshoal.engine.python.conn import CLOSING, FROZEN, WAITING, Client, Conn, Server
+from pgshoal.engine.python.conn import CLOSING, FROZEN, WAITING, Conn, Server
 from pgshoal.engine.python.frames import ERR_CRASHED
 from pgshoal.engine.python.sockets import Channel, Listener
 from pgshoal.engine.python.tls import TlsChannel, TlsFailure
@@ -379,11 +379,7 @@ class EpollDriver:
                 return
             sock.setblocking(False)
             sockets.tune(sock, listener.options)
-            client = Client(core.next_id(), listener.number)
-            client.last_us = core.now
-            core.conns[client.id] = client
-            channel = self._add(sock, client, False)
-            core.emit((Event.ACCEPTED, client.id, listener.number))
+            channel = self._add(sock, core.accepted(listener.number), False)
             self._read(channel, _IN)
 
     # -- facts and TLS

@@ -244,6 +244,7 @@ class PythonEngine:
         parameters: Sequence[tuple[str, str]],
         client_idle_timeout_us: int = 0,
         query_wait_timeout_us: int = -1,
+        welcome: bytes = b"",
     ) -> None:
         """Dialogue -> parked."""
         core = self._core
@@ -257,6 +258,8 @@ class PythonEngine:
         found.last_us = core.now
         found.idle_limit_us = client_idle_timeout_us
         found.wait_limit_us = query_wait_timeout_us
+        if welcome:
+            core.write(found, bytes(welcome))
         if found.inbuf:
             home.client_bytes += len(found.inbuf)
             core.unread.append(found)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pgshoal.engine.contract import Event
-from pgshoal.engine.python.conn import CLOSING, FROZEN, Client, Conn, Server
+from pgshoal.engine.python.conn import CLOSING, FROZEN, Conn, Server
 from pgshoal.engine.python.frames import ERR_CRASHED
 
 if TYPE_CHECKING:
@@ -75,12 +75,7 @@ class ManualDriver:
 
     def accept(self, listener: int) -> int:
         """A client."""
-        core = self._core
-        client = Client(core.next_id(), listener)
-        client.last_us = core.now
-        core.conns[client.id] = client
-        core.emit((Event.ACCEPTED, client.id, listener))
-        return client.id
+        return self._core.accepted(listener).id
 
     def connected(self, server: Server) -> None:
         """A connection to a server is up."""

@@ -39,6 +39,7 @@ def facts(conn: Conn) -> ConnFacts:
 
 def overdue(core: Core, now: int) -> list[tuple[int, str]]:
     """Every client past a limit, once; connections that have been closing for too long are dropped."""
+    core.announce_silent()
     found: list[tuple[int, str]] = []
     for conn in list(core.conns.values()):
         if conn.mode is CLOSING:

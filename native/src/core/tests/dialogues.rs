@@ -16,15 +16,21 @@ fn one_packet_at_a_time() {
     for cut in 0..data.len() {
         let mut core = Core::new();
         let id = core.accepted(7);
-        core.events();
+        assert!(core.events().is_empty());
         core.received(id, &data[..cut]);
         core.received(id, &data[cut..]);
         assert_eq!(
             core.events(),
-            [CoreEvent::Packet {
-                conn: id,
-                payload: SSL[4..].into()
-            }]
+            [
+                CoreEvent::Accepted {
+                    conn: id,
+                    listener: 7
+                },
+                CoreEvent::Packet {
+                    conn: id,
+                    payload: SSL[4..].into()
+                }
+            ]
         );
         core.proceed_startup(id).unwrap();
         assert_eq!(
@@ -62,7 +68,8 @@ fn direct_tls() {
 fn oversize() {
     let mut core = Core::new();
     let id = core.accepted(7);
-    core.events();
+    core.overdue(0);
+    assert_eq!(core.events().len(), 1);
     core.received(id, &[0x7f, 0xff, 0xff, 0xff, 1]);
     assert_eq!(
         core.events(),
