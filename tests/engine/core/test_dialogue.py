@@ -66,6 +66,17 @@ def test_message_lengths(core: Bench, length: int) -> None:
     assert client.mode == "frozen"
 
 
+def test_a_startup_packet_out_of_place(core: Bench) -> None:
+    """Type 0 freezes the client at its header: the length it seems to have would be waited for in vain."""
+    client = core.fresh_client()
+    client.say(STARTUP)
+    core.events()
+    core.engine.proceed(client.id, 70_000)
+    client.say(STARTUP[:5])
+    assert core.events() == [(Event.OVERSIZE, client.id, STARTUP[:5])]
+    assert client.mode == "frozen"
+
+
 def test_the_limit_counts_the_whole_message(core: Bench) -> None:
     """A message of exactly the limit, type and length included, passes."""
     client = core.fresh_client()
