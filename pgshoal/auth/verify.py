@@ -5,7 +5,7 @@ import hmac
 
 from pgshoal.auth.keys import KeyCache
 from pgshoal.auth.md5 import md5_secret
-from pgshoal.auth.secret import SecretKind, secret_kind, to_bytes
+from pgshoal.auth.secret import ITERATIONS_MAX, SecretKind, secret_kind, to_bytes
 
 
 def is_heavy(secret: str) -> bool:
@@ -21,7 +21,8 @@ def check_password(password: bytes, secret: str, user: str, cache: KeyCache) -> 
     if kind is SecretKind.MD5:
         return hmac.compare_digest(md5_secret(password, user), secret)
     verifier = cache.stored(secret) if kind is SecretKind.SCRAM else None
-    if verifier is None:
+    # A database user may choose the rounds of its own secret, which auth_query then brings here.
+    if verifier is None or verifier.iterations > ITERATIONS_MAX:
         return False
     keys = cache.derive_salted(password, verifier.salt, verifier.iterations)
     fits = hmac.compare_digest(hashlib.sha256(keys.client_key).digest(), verifier.stored_key)

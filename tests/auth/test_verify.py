@@ -139,3 +139,10 @@ def test_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_text_that_is_no_scram_secret_is_not_stored() -> None:
     """Only SCRAM secrets have a stored verifier."""
     assert KeyCache().stored("pencil") is None
+
+
+def test_a_secret_with_too_many_rounds_fits_nothing() -> None:
+    """It is refused without the work: whoever may set a secret must not keep the thread busy for hours."""
+    good = derive_verifier("pw", 10)
+    assert check_password(b"pw", good.text(), "jo", KeyCache())
+    assert not check_password(b"pw", good.text().replace("$10:", "$2147483647:"), "jo", KeyCache())
