@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator, Mapping
+from contextvars import Context
 from selectors import EVENT_READ, EVENT_WRITE, BaseSelector, SelectorKey
-from typing import TYPE_CHECKING, Any
+from time import monotonic
+from typing import TYPE_CHECKING, Any, TypeVarTuple
 
 if TYPE_CHECKING:
     from _typeshed import FileDescriptorLike
 
     from pgshoal.engine.contract import Engine
+
+_Ts = TypeVarTuple("_Ts")
 
 
 def _number(fileobj: FileDescriptorLike) -> int:
@@ -42,11 +47,40 @@ class _Keys(Mapping["FileDescriptorLike", SelectorKey]):
             raise KeyError(fileobj) from None
 
 
+class EngineLoop(asyncio.SelectorEventLoop):
+    """Asyncio's loop, which tells its selector when the wait must end because something is to be run."""
+
+    def __init__(self, selector: EngineSelector) -> None:
+        self._engine_selector = selector
+        super().__init__(selector)
+        selector.told = True
+
+    def call_soon(
+        self, callback: Callable[[*_Ts], object], *args: *_Ts, context: Context | None = None
+    ) -> asyncio.Handle:
+        """As asyncio's."""
+        self._engine_selector.due = True
+        return super().call_soon(callback, *args, context=context)
+
+    def call_at(
+        self, when: float, callback: Callable[[*_Ts], object], *args: *_Ts, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        """As asyncio's; `call_later` comes here too."""
+        self._engine_selector.due = True
+        return super().call_at(when, callback, *args, context=context)
+
+    def stop(self) -> None:
+        """As asyncio's."""
+        self._engine_selector.due = True
+        super().stop()
+
+
 class EngineSelector(BaseSelector):
     """For `asyncio.SelectorEventLoop(EngineSelector(engine))`.
 
     `on_events` is called whenever the engine has events to give, inside the wait: a turn of asyncio's loop for each
-    wake would cost more than most events. It must not raise.
+    wake would cost more than most events. It must not raise. Under an `EngineLoop` the wait then goes on, unless
+    asyncio has got something to do.
     The engine belongs to the caller: `close` takes asyncio's descriptors out of it and no more.
     """
 
@@ -54,6 +88,9 @@ class EngineSelector(BaseSelector):
         self._engine = engine
         self._keys = _Keys()
         self.on_events: Callable[[], None] | None = None
+        #: Whether the loop sets `due` when it has something to run; else every wake must end the wait.
+        self.told = False
+        self.due = False
 
     def register(self, fileobj: FileDescriptorLike, events: int, data: Any = None) -> SelectorKey:
         """Watch a descriptor; KeyError if it is watched already."""
@@ -86,13 +123,25 @@ class EngineSelector(BaseSelector):
 
     def select(self, timeout: float | None = None) -> list[tuple[SelectorKey, int]]:
         """Let the engine work until a watched descriptor is ready, the engine had events, or the time is over."""
-        found = self._engine.wait(timeout)
-        # The keys are looked up before `on_events`, which may register and unregister.
-        by_fd = self._keys.by_fd
-        ready = [(by_fd[fd], mask & by_fd[fd].events) for fd, mask in found if fd in by_fd] if found else []
-        if self.on_events is not None and self._engine.pending():
-            self.on_events()
-        return ready
+        engine, on_events = self._engine, self.on_events
+        until = None if timeout is None else monotonic() + timeout
+        self.due = False
+        while True:
+            found = engine.wait(timeout)
+            ready = []
+            if found:
+                # The keys are looked up before `on_events`, which may register and unregister.
+                by_fd = self._keys.by_fd
+                ready = [(by_fd[fd], mask & by_fd[fd].events) for fd, mask in found if fd in by_fd]
+            if on_events is None or not engine.pending():
+                return ready
+            on_events()
+            if found or self.due or not self.told:
+                return ready
+            if until is not None:
+                timeout = until - monotonic()
+                if timeout <= 0:
+                    return ready
 
     def close(self) -> None:
         """Forget all descriptors."""

@@ -182,9 +182,9 @@ class Worker:
         table: dict[int, Callable[..., None]] = {
             Event.ACCEPTED: self._accepted,
             Event.ACCEPT_FAILED: self.listeners.accept_failed,
-            Event.PACKET: lambda conn, payload: self._to(conn).packet(payload),
+            Event.PACKET: self._packet,
             Event.DIRECT_TLS: lambda conn: self._to(conn).direct_tls(),
-            Event.MESSAGE: lambda conn, kind, payload: self._to(conn).message(kind, payload),
+            Event.MESSAGE: self._message,
             Event.OVERSIZE: lambda conn, header: self._to(conn).oversize(header),
             Event.CONNECTED: lambda conn: self._to(conn).connected(),
             Event.SECURED: lambda conn, *facts: self._to(conn).secured(*facts),
@@ -199,7 +199,17 @@ class Worker:
         return self.handlers.get(conn) or _NOBODY
 
     def _accepted(self, conn: ConnId, listener: int) -> None:
-        client_login.accept(self, conn)
+        self.handlers[conn] = self.front.logins[conn] = client_login.ClientLogin(self, conn)
+
+    def _packet(self, conn: ConnId, payload: bytes) -> None:
+        handler = self.handlers.get(conn)
+        if handler is not None:
+            handler.packet(payload)
+
+    def _message(self, conn: ConnId, kind: int, payload: bytes) -> None:
+        handler = self.handlers.get(conn)
+        if handler is not None:
+            handler.message(kind, payload)
 
     def _closed(self, conn: ConnId, reason: str) -> None:
         handler = self.handlers.pop(conn, None)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from pgshoal.auth.scram import ScramServer
 from pgshoal.auth.secret import Verifier
-from pgshoal.config import effective
 from pgshoal.engine.contract import ConnId
 from pgshoal.errors import Refused, refuse
 from pgshoal.policy.access import CONSOLE_DATABASE, ConsoleRight, console_right, is_owner
@@ -20,7 +19,7 @@ from pgshoal.worker import cancel, client_auth, clients
 from pgshoal.worker.auth_lookup import entry_for
 from pgshoal.worker.client_auth import Stage
 from pgshoal.worker.handler import ConsoleLogin, Handler
-from pgshoal.worker.log import place, socket_prefix
+from pgshoal.worker.log import LOG, place, socket_prefix
 from pgshoal.worker.records import Client, Database, Found, User
 
 if TYPE_CHECKING:
@@ -36,11 +35,21 @@ _NOT_BUILT = "0A000"
 class ClientLogin(Handler):
     """One client that has not proved itself yet. What it says of itself is fixed by its one startup packet."""
 
-    __slots__ = (
-        "conn", "connect_time", "connect_us", "counted", "database", "found", "local_host", "local_port", "lookup",
-        "number", "peer_host", "peer_pid", "peer_port", "placed", "right", "salt", "scram", "stage", "talked",
-        "tls", "user", "verifier", "wish", "worker",
-    )  # fmt: skip
+    # Few logins need all of these, so what is usual costs nothing: it stands in the class.
+    peer_pid = 0
+    stage = Stage.STARTUP
+    talked = counted = placed = False
+    tls = ""
+    wish: LoginWish | None = None
+    user: User | None = None
+    database: Database | None = None
+    #: under way, and what it gave
+    lookup: Lookup | None = None
+    found: Found | None = None
+    right = ConsoleRight.NONE
+    salt = b""
+    verifier: Verifier | None = None
+    scram: ScramServer | None = None
 
     def __init__(self, worker: WorkerFace, conn: ConnId) -> None:
         self.worker = worker
@@ -50,24 +59,9 @@ class ClientLogin(Handler):
         self.connect_us = engine.now_us()
         self.connect_time = time.time()
         self.peer_host, self.peer_port, self.local_host, self.local_port = engine.addresses(conn)
-        self.peer_pid = 0
         if self.peer_host == "unix":
             self.peer_port = self.local_port = worker.config.settings.listen_port
             self.peer_pid = engine.credentials(conn)[0]
-        self.stage = Stage.STARTUP
-        self.talked = False
-        self.tls = ""
-        self.wish: LoginWish | None = None
-        self.user: User | None = None
-        self.database: Database | None = None
-        #: under way, and what it gave
-        self.lookup: Lookup | None = None
-        self.found: Found | None = None
-        self.right = ConsoleRight.NONE
-        self.counted = self.placed = False
-        self.salt = b""
-        self.verifier: Verifier | None = None
-        self.scram: ScramServer | None = None
 
     # -- events
 
@@ -190,25 +184,28 @@ class ClientLogin(Handler):
             return
         settings = worker.config.settings
         console = wish.database == CONSOLE_DATABASE
-        if too_many_sockets(worker.front.connections(), settings.max_client_conn, console):
+        front, pools = worker.front, worker.pools
+        if too_many_sockets(front.connections(), settings.max_client_conn, console):
             self.refuse(refuse("max_client_conn"))
             return
         if negotiation is not None:
             worker.engine.send(self.conn, negotiation)
-        self.user = worker.pools.user(wish.user)
+        user = self.user = pools.users.get(wish.user)
         if console:
             self._begin_console(wish)
         elif settings.auth_type == "any":
             if not self._begin_any(wish):
                 return
-        elif self.user is not None:
+        elif user is not None:
             # A name that only `*` knows is registered after the proof, not before.
-            self.database = worker.pools.databases.get(wish.database)
-        entry = entry_for(worker, self)
-        if entry is not None:
-            self._look_up(entry, wish)
-            return
-        if self.user is None:
+            self.database = pools.databases.get(wish.database)
+        user = self.user
+        if user is None or user.secret is None:
+            entry = entry_for(worker, self)
+            if entry is not None:
+                self._look_up(entry, wish)
+                return
+        if user is None:
             worker.log.log(f"{self.lead()}no such user: {wish.user}")
         if self._count():
             self._place(wish)
@@ -256,8 +253,8 @@ class ClientLogin(Handler):
         self.placed = True
         if settings.log_connections:
             name = wish.user if self.user is None else self.user.name
-            worker.log.log(
-                f"{self.lead()}login attempt: db={wish.database} user={name} tls={self.tls or 'no'} replication=no"
+            worker.log.write(
+                LOG, f"{self.lead()}login attempt: db={wish.database} user={name} tls={self.tls or 'no'} replication=no"
             )
         if console and self.right is ConsoleRight.NONE and self.user is not None:
             self.refuse(refuse("not_allowed"))
@@ -298,23 +295,26 @@ class ClientLogin(Handler):
 
     def _count(self) -> bool:
         """Count the client with its database and user; False if that was one too many."""
-        config = self.worker.config
-        database, user = self.database, self.user
+        worker, database, user = self.worker, self.database, self.user
         self.counted = True
-        if database is not None:
-            database.client_connections += 1
         if user is not None:
             user.client_connections += 1
-        if database is not None and over_limit(
-            database.client_connections, effective.max_db_client_connections(config, database.config)
-        ):
-            self.refuse(refuse("max_db_client_connections"))
-            return False
+        if database is not None:
+            database.client_connections += 1
+            limit = worker.front.database_limits.get(database.name)
+            if limit is None:
+                limit = worker.front.database_limit(worker.config, database)
+            if limit and over_limit(database.client_connections, limit):
+                self.refuse(refuse("max_db_client_connections"))
+                return False
         return user is None or self._user_fits(user)
 
     def _user_fits(self, user: User) -> bool:
-        limit = effective.max_user_client_connections(self.worker.config, user.name)
-        if over_limit(user.client_connections, limit, self.right is ConsoleRight.ADMIN):
+        front = self.worker.front
+        limit = front.user_limits.get(user.name)
+        if limit is None:
+            limit = front.user_limit(self.worker.config, user.name)
+        if limit and over_limit(user.client_connections, limit, self.right is ConsoleRight.ADMIN):
             self.refuse(refuse("max_user_client_connections"))
             return False
         return True
@@ -334,7 +334,7 @@ class ClientLogin(Handler):
             self.refuse(refuse("pooler_shutting_down"))
             return
         # A reload may have come between; then the record of the same name is another one.
-        database = worker.pools.database(wish.database)
+        database = worker.pools.databases.get(wish.database) or worker.pools.database(wish.database)
         if database is not self.database:
             self._recount(database)
         if database is None:
@@ -412,12 +412,6 @@ class ClientLogin(Handler):
         if database is not None:
             database.client_connections += 1
         self.database = database
-
-
-def accept(worker: WorkerFace, conn: ConnId) -> None:
-    """A client has connected."""
-    login = ClientLogin(worker, conn)
-    worker.handlers[conn] = worker.front.logins[conn] = login
 
 
 def _silent(text: str) -> Refused:

@@ -10,9 +10,9 @@ from pgshoal.config import effective
 from pgshoal.engine.contract import ConnId
 from pgshoal.errors import REFUSALS, Refused, refuse
 from pgshoal.policy.timeouts import QUEUED_NOTICE, login_wait_verdict
-from pgshoal.wire.build import READY_IDLE, backend_key_data, error_response, notice
+from pgshoal.wire.build import READY_IDLE, error_response, notice
 from pgshoal.worker.front import Unwelcomed
-from pgshoal.worker.log import place, socket_prefix
+from pgshoal.worker.log import LOG, place, socket_prefix
 from pgshoal.worker.records import Client, Pool, Welcome
 from pgshoal.worker.welcome import WelcomePlan
 
@@ -35,10 +35,9 @@ def error_packet(refused: Refused) -> bytes:
 
 def enter(worker: WorkerFace, client: Client, wished: Parameters, connect_us: int) -> None:
     """A client has proved itself: welcome it, or let it wait for the pool's first server."""
-    pool = client.pool
+    pool, conn = client.pool, client.conn
     pool.client_logins += 1
-    worker.front.clients[client.conn] = client
-    pool.clients[client.conn] = client
+    worker.front.clients[conn] = pool.clients[conn] = client
     if pool.welcome is not None:
         _greet(worker, client, pool.welcome, wished)
         return
@@ -70,12 +69,17 @@ def _greet(worker: WorkerFace, client: Client, welcome: Welcome, wished: Paramet
     if plan is None:
         plan = welcome.plan = _make_plan(worker, client.pool, welcome)
     told, parameters = plan.told(wished)
-    message = notice(settings.login_notify_message) if settings.login_notify_message else b""
-    engine = worker.engine
+    limits = plan.limits.get(client.user.name)
+    if limits is None:
+        limits = plan.limits[client.user.name] = _limits(worker, client)
+    message = settings.login_notify_message
+    # The key is that of BackendKeyData, 8 bytes.
+    greeting = b"%bK\0\0\0\x0c%b%b%b" % (told, client.cancel_key, notice(message) if message else b"", READY_IDLE)
     # A client that died in this same wake is forgotten when its CLOSED is read; others must not suffer for it.
-    with suppress(KeyError):
-        engine.send(client.conn, b"".join((told, backend_key_data(client.cancel_key), message, READY_IDLE)))
-        engine.admit(client.conn, client.pool.id, parameters, *_limits(worker, client))
+    try:
+        worker.engine.admit(client.conn, client.pool.id, parameters, limits[0], limits[1], greeting)
+    except KeyError:
+        return
 
 
 def _make_plan(worker: WorkerFace, pool: Pool, welcome: Welcome) -> WelcomePlan:
@@ -98,9 +102,10 @@ def retune(worker: WorkerFace) -> None:
     """After a reload: new startup rules, new welcomes, new limits for those who are in."""
     front = worker.front
     front.configure(worker.config)
+    for pool in worker.pools.by_id.values():
+        if pool.welcome is not None:
+            pool.welcome.plan = None
     for client in front.clients.values():
-        if client.pool.welcome is not None:
-            client.pool.welcome.plan = None
         if client.conn not in front.unwelcomed:
             with suppress(KeyError):
                 worker.engine.readmit(client.conn, *_limits(worker, client))
@@ -111,7 +116,9 @@ def closed(worker: WorkerFace, conn: ConnId, reason: str) -> None:
     client = worker.front.clients.get(conn)
     if client is not None:
         _forget(worker, client)
-        _log_closing(worker, client, reason)
+        if worker.config.settings.log_disconnections:
+            age_s = int(time.time() - client.connect_time)
+            worker.log.write(LOG, f"{prefix(client)}closing because: {reason} (age={age_s}s)")
 
 
 def fault(worker: WorkerFace, conn: ConnId, key: str, detail: str) -> None:
@@ -193,12 +200,13 @@ def console_prefix(login: ConsoleLogin) -> str:
 
 
 def _forget(worker: WorkerFace, client: Client) -> None:
-    front, pool = worker.front, client.pool
-    front.clients.pop(client.conn, None)
-    front.unwelcomed.pop(client.conn, None)
-    front.forget_key(client.cancel_key)
-    pool.clients.pop(client.conn, None)
-    pool.login_queue.pop(client.conn, None)
+    front, pool, conn = worker.front, client.pool, client.conn
+    front.clients.pop(conn, None)
+    front.keys.pop(hash(client.cancel_key), None)
+    pool.clients.pop(conn, None)
+    if front.unwelcomed:
+        front.unwelcomed.pop(conn, None)
+        pool.login_queue.pop(conn, None)
     client.database.client_connections -= 1
     client.user.client_connections -= 1
     if not pool.clients:

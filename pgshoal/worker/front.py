@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from pgshoal.auth.secret import mock_verifier, parse_scram_secret
+from pgshoal.config import effective
 from pgshoal.engine.contract import ConnId
 from pgshoal.policy.access import CONSOLE_USER
 from pgshoal.policy.startup import LoginWish, StartupRules, make_rules
@@ -18,10 +19,13 @@ if TYPE_CHECKING:
     from pgshoal.worker.cancel import CancelJob
     from pgshoal.worker.client_login import ClientLogin
     from pgshoal.worker.handler import ConsoleLogin
-    from pgshoal.worker.records import Client
+    from pgshoal.worker.records import Client, Database
 
 _WISHES_MAX: Final = 256
 _WISH_BYTES_MAX: Final = 512
+_LIMITS_MAX: Final = 4096
+#: Taken from the system at one go.
+_RANDOM_BYTES: Final = 4096
 
 
 @dataclass(slots=True)
@@ -44,7 +48,13 @@ class Front:
         self.consoles: dict[ConnId, ConsoleLogin] = {}
         self.cancels: dict[ConnId, CancelJob] = {}
         #: hash of a cancel key -> connection; the key itself is then compared in constant time
-        self._keys: dict[int, ConnId] = {}
+        self.keys: dict[int, ConnId] = {}
+        self._random = b""
+        self._random_at = 0
+        #: by name, what a login would otherwise work out anew each time: max_user_client_connections,
+        #: max_db_client_connections
+        self.user_limits: dict[str, int] = {}
+        self.database_limits: dict[str, int] = {}
         self.wishes: dict[bytes, tuple[LoginWish, bytes | None]] = {}
         self.mock_key = os.urandom(32)
         #: who the owner of the process is on the console, and everybody with auth_type any
@@ -60,11 +70,27 @@ class Front:
         settings = config.settings
         self.rules = make_rules(settings.track_extra_parameters, settings.ignore_startup_parameters)
         self.wishes.clear()
+        self.user_limits.clear()
+        self.database_limits.clear()
         # What users who do not exist are measured with must look and cost like what those who do have.
         stored = next((found.text for found in config.secrets.values() if found.kind == "scram"), "")
         verifier = parse_scram_secret(stored) if stored else None
         self.mock_iterations = settings.scram_iterations if verifier is None else verifier.iterations
         self.mock_secret = mock_verifier("", self.mock_key, self.mock_iterations).text() if verifier else ""
+
+    def user_limit(self, config: Config, name: str) -> int:
+        """max_user_client_connections."""
+        if len(self.user_limits) >= _LIMITS_MAX:
+            self.user_limits.clear()
+        limit = self.user_limits[name] = effective.max_user_client_connections(config, name)
+        return limit
+
+    def database_limit(self, config: Config, database: Database) -> int:
+        """max_db_client_connections."""
+        if len(self.database_limits) >= _LIMITS_MAX:
+            self.database_limits.clear()
+        limit = self.database_limits[database.name] = effective.max_db_client_connections(config, database.config)
+        return limit
 
     def connections(self) -> int:
         """Sockets counted against max_client_conn."""
@@ -81,23 +107,27 @@ class Front:
     def new_key(self, conn: ConnId, peer_id: int) -> bytes:
         """A cancel key nobody holds: random, with PgBouncer's peer id and hop budget in it when peering is on."""
         while True:
-            key = bytearray(os.urandom(8))
+            at = self._random_at
+            if at >= len(self._random):
+                self._random, at = os.urandom(_RANDOM_BYTES), 0
+            self._random_at = at + 8
+            key = bytearray(self._random[at : at + 8])
             key[0] &= 0x7F
             if peer_id > 0:
                 key[1] = peer_id & 0xFF
                 key[2] = peer_id >> 8 & 0xFF
                 key[7] |= 3
             found = bytes(key)
-            if self._keys.setdefault(hash(found), conn) == conn:
+            if self.keys.setdefault(hash(found), conn) == conn:
                 return found
 
     def forget_key(self, key: bytes) -> None:
         """The session has ended."""
-        self._keys.pop(hash(key), None)
+        self.keys.pop(hash(key), None)
 
     def find_key(self, key: bytes) -> Client | ConsoleLogin | None:
         """Whose cancel key this is."""
-        conn = self._keys.get(hash(key), 0)
+        conn = self.keys.get(hash(key), 0)
         found = self.clients.get(conn) or self.consoles.get(conn)
         if found is None or not hmac.compare_digest(found.cancel_key, key):
             return None

@@ -140,10 +140,8 @@ def pointer(conn: int) -> str:
 def place(host: str, port: int, pid: int = 0) -> str:
     """host:port as log lines show it: IPv6 in brackets, a Unix peer with its process id."""
     if host == "unix":
-        host = f"unix({pid})"
-    elif ":" in host:
-        host = f"[{host}]"
-    return f"{host}:{port}"
+        return f"unix({pid}):{port}"
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def socket_prefix(side: str, conn: int, database: str, user: str, where: str) -> str:

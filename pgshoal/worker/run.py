@@ -16,12 +16,13 @@ from pgshoal.config.load import load
 from pgshoal.config.model import Config
 from pgshoal.console.session import AdminConsole
 from pgshoal.engine.choose import choose
-from pgshoal.engine.selector import EngineSelector
+from pgshoal.engine.selector import EngineLoop, EngineSelector
 from pgshoal.errors import ConfigError
 from pgshoal.worker import account, signals
 from pgshoal.worker.app import Worker
 from pgshoal.worker.listeners import CannotListen
 from pgshoal.worker.log import Log
+from pgshoal.worker.reload import warn_unbuilt
 from pgshoal.worker.welcome import PGBOUNCER_VERSION
 
 #: Descriptors beside clients and servers: log, listeners, engine, resolver.
@@ -57,6 +58,7 @@ def _serve(config: Config, log: Log, quiet: bool, overrides: dict[str, str]) -> 
     _open_log(config, log, quiet)
     for warning in config.warnings:
         log.error(str(warning))
+    warn_unbuilt(config, log)
     raise_descriptor_limit(config, log)
     pidfile = Pidfile(settings.pidfile, log)
     try:
@@ -64,7 +66,7 @@ def _serve(config: Config, log: Log, quiet: bool, overrides: dict[str, str]) -> 
     except (ConfigError, OSError) as error:
         raise Fatal(str(error)) from error
     selector = EngineSelector(engine)
-    loop = asyncio.SelectorEventLoop(selector)
+    loop = EngineLoop(selector)
     worker = Worker(config, engine, log, loop, overrides)
     worker.console = AdminConsole(worker)
     selector.on_events = worker.drain

@@ -23,7 +23,7 @@ class WelcomePlan:
     Drivers send the same few parameters again and again, so the answers are remembered.
     """
 
-    __slots__ = ("_defaults", "_fixed", "_last", "_remembered")
+    __slots__ = ("_defaults", "_fixed", "_last", "_remembered", "limits")
 
     def __init__(self, welcome: Welcome, pool_mode: str, max_prepared_statements: int, order: tuple[str, ...]) -> None:
         """`order`: the names a client may set, in the order clients are told."""
@@ -40,6 +40,8 @@ class WelcomePlan:
         # Told like the tracked ones, but nobody may set it.
         session = reported.get("session_authorization")
         self._last = b"" if session is None else parameter_statuses((("session_authorization", session),))
+        #: by login user: (client_idle_timeout, query_wait_timeout) as `admit` takes them
+        self.limits: dict[str, tuple[int, int]] = {}
         self._remembered: dict[Parameters, tuple[bytes, Parameters]] = {}
 
     def told(self, wished: Parameters) -> tuple[bytes, Parameters]:

@@ -16,7 +16,7 @@ import pytest
 
 from pgshoal.engine.choose import choose
 from pgshoal.engine.contract import Engine, Event, SocketOptions
-from pgshoal.engine.selector import EngineSelector
+from pgshoal.engine.selector import EngineLoop, EngineSelector
 
 Pair = tuple[socket.socket, socket.socket]
 
@@ -58,7 +58,7 @@ def run(running: Engine) -> Run:
         async def whole() -> None:
             await asyncio.wait_for(main(), 20)
 
-        with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(EngineSelector(running))) as runner:
+        with asyncio.Runner(loop_factory=lambda: EngineLoop(EngineSelector(running))) as runner:
             runner.run(whole())
 
     return act
@@ -200,6 +200,46 @@ def test_engine_events_call_on_events(running: Engine, run: Run) -> None:
 
     run(main)
     assert taken == [Event.CLOSED]
+
+
+def test_what_on_events_schedules_runs_at_once(running: Engine, run: Run) -> None:
+    """A callback, a timer or a task made inside `on_events` ends the wait; events alone do not."""
+    ran: list[str] = []
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        selector = loop._selector  # type: ignore[attr-defined]
+        waits = 0
+        real = selector.select
+
+        def select(timeout: float | None = None) -> object:
+            nonlocal waits
+            waits += 1
+            return real(timeout)
+
+        selector.select = select
+        third = asyncio.Event()
+        left = [20]
+
+        def drain() -> None:
+            for event in running.events():
+                assert event[0] == Event.CLOSED
+                left[0] -= 1
+                if left[0]:
+                    # One more wake without anything for asyncio to do.
+                    running.connect(refused_address(), SocketOptions())
+                else:
+                    loop.call_soon(ran.append, "soon")
+                    loop.call_later(0.001, third.set)
+
+        selector.on_events = drain
+        running.connect(refused_address(), SocketOptions())
+        waits = 0
+        await asyncio.wait_for(third.wait(), 20)
+        assert waits <= 15
+
+    run(main)
+    assert ran == ["soon"]
 
 
 def test_timers_and_threads_wake_the_loop(run: Run) -> None:

@@ -86,9 +86,18 @@ class StubEngine:
         assert conn not in self.closed
         self.closed[conn] = Closing(data, reason)
 
-    def admit(self, conn: int, pool: int, parameters: Sequence[tuple[str, str]], *limits: int) -> None:
+    def admit(
+        self,
+        conn: int,
+        pool: int,
+        parameters: Sequence[tuple[str, str]],
+        idle_us: int = 0,
+        wait_us: int = -1,
+        welcome: bytes = b"",
+    ) -> None:
+        self.send(conn, welcome)
         self.admitted[conn] = (pool, dict(parameters))
-        self.calls.append(("limits", conn, *limits))
+        self.calls.append(("limits", conn, idle_us, wait_us))
 
     def connect(self, address: Any, options: Any) -> int:
         conn = self.new_conn()

@@ -40,7 +40,7 @@ def test_a_key_that_only_shares_its_hash_is_not_the_key() -> None:
     with Bench() as bench:
         talk = bench.login()
         front = bench.worker.front
-        front._keys[hash(b"12345678")] = talk.conn
+        front.keys[hash(b"12345678")] = talk.conn
         assert front.find_key(b"12345678") is None
 
 
@@ -48,6 +48,6 @@ def test_no_key_outlives_its_session() -> None:
     """Keys of clients that have left take no memory."""
     with Bench() as bench:
         talk = bench.login()
-        assert len(bench.worker.front._keys) == 1
+        assert len(bench.worker.front.keys) == 1
         talk.gone()
-        assert bench.worker.front._keys == {}
+        assert bench.worker.front.keys == {}
