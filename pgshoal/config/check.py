@@ -62,7 +62,7 @@ class CheckReport:
         yield from ("", f"secrets read from auth_file: {self.secrets}")
         if self.unbuilt:
             yield from ("", "Not built yet, so without effect:")
-            yield from map(_unbuilt_line, self.unbuilt)
+            yield from map(unbuilt_line, self.unbuilt)
 
     def _setting_lines(self) -> Iterator[str]:
         yield from ("", "[pgbouncer]")
@@ -80,12 +80,25 @@ def check(path: str, show_all: bool = False) -> CheckReport:
     """Load `path` and report on it; an invalid configuration raises ConfigError."""
     config = load(path)
     entries = tuple(_entries(config))
-    unbuilt = [*_unbuilt_settings(config), *_unbuilt_entries(config)]
+    unbuilt = [*unbuilt_in_use(config)]
     if show_all:
         used = {(found.section, found.name) for found in unbuilt}
         unbuilt += [found for found in _all_unbuilt() if (found.section, found.name) not in used]
     warnings = tuple(str(warning) for warning in config.warnings)
     return CheckReport(path, shown_settings(config), entries, len(config.secrets), tuple(unbuilt), warnings, show_all)
+
+
+def unbuilt_in_use(config: Config) -> Iterator[Unbuilt]:
+    """What the configuration asks for and the pooler does not do."""
+    yield from _unbuilt_settings(config)
+    yield from _unbuilt_entries(config)
+
+
+def unbuilt_line(unbuilt: Unbuilt) -> str:
+    """One setting that is not built, its value, its meaning and where it was written."""
+    value = "" if unbuilt.value is None else f" = {unbuilt.value}"
+    place = f"  ({unbuilt.source})" if unbuilt.source else ""
+    return f"[{unbuilt.section}] {unbuilt.name}{value}: {unbuilt.doc}{place}"
 
 
 def _entries(config: Config) -> Iterator[EntryLine]:
@@ -131,13 +144,11 @@ def _unbuilt_settings(config: Config) -> Iterator[Unbuilt]:
 
 def _unbuilt_entries(config: Config) -> Iterator[Unbuilt]:
     for section, name, entry in _records(config):
-        origin = config.origins[section, name]
-        source = f"{origin.file}:{origin.line}"
+        origin = config.origins.get((section, name))
+        source = f"{origin.file}:{origin.line}" if origin is not None else ""
         for row in _written(section, entry):
             value = getattr(entry, row.attribute)
-            # One host is built, a list of them is not.
-            host_list = row.attribute == "hosts" and len(value) > 1
-            if host_list or not row.is_built(value):
+            if not row.is_built(value):
                 yield Unbuilt(section, row.name, _shown(row, entry), source, row.doc)
 
 
@@ -156,9 +167,3 @@ def _entry_line(entry: EntryLine) -> str:
 
 def _quoted(value: str) -> str:
     return "'" + value.replace("'", "''") + "'" if " " in value or value.startswith("'") else value
-
-
-def _unbuilt_line(unbuilt: Unbuilt) -> str:
-    value = "" if unbuilt.value is None else f" = {unbuilt.value}"
-    place = f"  ({unbuilt.source})" if unbuilt.source else ""
-    return f"[{unbuilt.section}] {unbuilt.name}{value}: {unbuilt.doc}{place}"

@@ -117,7 +117,7 @@ _LISTEN = (
     _main("unix_socket_dir", PATH, "/tmp", "directory of the Unix socket; empty is none, @name abstract", boot=True),
     _main("unix_socket_group", TEXT, "", "group of the Unix socket file, a name or a number", boot=True),
     _main("unix_socket_mode", integer(0, 0o7777), "0777", "mode of the Unix socket file (octal with a 0)", boot=True),
-    _main("so_reuseport", FLAG, "0", "let several poolers share the TCP port", boot=True, built=False),
+    _main("so_reuseport", FLAG, "0", "let several poolers share the TCP port", boot=True),
     _main("tcp_defer_accept", FLAG, "1", "wake only when a new client has sent something"),
     _main("tcp_keepalive", FLAG, "1", "TCP keepalive"),
     _main("tcp_keepcnt", _COUNT, "0", "keepalive probes before a connection is dead; 0 is the system's"),
@@ -146,9 +146,9 @@ _LOG = (
     _main("log_pooler_errors", FLAG, "1", "log errors sent to clients"),
     _main("log_stats", FLAG, "1", "log a statistics line every stats_period"),
     _main("verbose", integer(0, 9), None, "log more: 1 debug, 2 noise"),
-    _main("syslog", FLAG, "0", "log to syslog too", built=False, but=("0",)),
-    _main("syslog_facility", _FACILITY, "daemon", "syslog facility", built=False),
-    _main("syslog_ident", TEXT, "pgbouncer", "program name in syslog", built=False),
+    _main("syslog", FLAG, "0", "log to syslog too"),
+    _main("syslog_facility", _FACILITY, "daemon", "syslog facility"),
+    _main("syslog_ident", TEXT, "pgbouncer", "program name in syslog"),
 )
 
 _AUTH = (
@@ -187,7 +187,7 @@ _POOL = (
     _main("server_reset_query_always", FLAG, "0", "run server_reset_query in all pool modes"),
     _main("server_check_query", SQL, "<empty>", "liveness query; <empty> is an empty query, empty is no check"),
     _main("server_check_delay", SECONDS, "30", "rest after which a server is checked; 0 is before every reuse"),
-    _main("server_fast_close", FLAG, "0", "close outdated session servers at the next transaction end", built=False),
+    _main("server_fast_close", FLAG, "0", "close outdated session servers at the next transaction end"),
     _main("server_connect_parallel", integer(1, 1000), "4", "connection attempts under way at once per pool"),
 )
 
@@ -261,9 +261,7 @@ _DATABASES = (
     _database("max_db_connections", _INHERIT_COUNT, "overrides max_db_connections if above 0"),
     _database("max_db_client_connections", _INHERIT_COUNT, "overrides max_db_client_connections if above 0"),
     _database("server_lifetime", _INHERIT_SECONDS, "overrides server_lifetime if above 0"),
-    _database(
-        "load_balance_hosts", choice("round-robin", "disable"), "order of a host list", "round-robin", built=False
-    ),
+    _database("load_balance_hosts", choice("round-robin", "disable"), "order of a host list", "round-robin"),
     _database("pool_mode", _POOL_MODE, "overrides pool_mode"),
     _database("connect_query", SQL, "run once on each new server connection"),
 )

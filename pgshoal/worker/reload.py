@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from pgshoal.config import changes, load
+from pgshoal.config.check import unbuilt_in_use, unbuilt_line
 from pgshoal.errors import ConfigError
 from pgshoal.worker import clients
 from pgshoal.worker.records import Database, User
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from pgshoal.config.changes import Changes
     from pgshoal.config.model import Config
     from pgshoal.worker.app import Worker
+    from pgshoal.worker.log import Log
 
 
 def reload(worker: Worker) -> bool:
@@ -51,6 +53,7 @@ def apply(worker: Worker, fresh: Config, tls: bool = True) -> Changes:
     worker.log.use_syslog(settings.syslog, settings.syslog_ident, settings.syslog_facility)
     for warning in fresh.warnings:
         worker.log.error(str(warning))
+    warn_unbuilt(fresh, worker.log)
     for name in found.needs_restart:
         worker.log.warning(f"{name} changes only at a restart")
     worker.config = fresh
@@ -122,3 +125,9 @@ def _databases(worker: Worker, old: Config, found: Changes) -> None:
 def _rekey(worker: Worker, database: Database) -> None:
     """The forced user changed: clients of the old pools belong to another pool now, so they log in again."""
     worker.pause.remove(database)
+
+
+def warn_unbuilt(config: Config, log: Log) -> None:
+    """Say which settings in use have no effect, because their behaviour is not built."""
+    for found in unbuilt_in_use(config):
+        log.warning(f"not built yet, without effect: {unbuilt_line(found)}")

@@ -62,7 +62,6 @@ def test_show_all_lists_defaults_and_everything_unbuilt(write: Write) -> None:
         ("workers = 2", "2"),
         ("budget = static", "static"),
         ("http_listen = localhost:80", "localhost:80"),
-        ("syslog = 1", "1"),
         ("auth_ldap_options = ldapbindpasswd=geheim", "<hidden>"),
     ],
 )
@@ -83,14 +82,13 @@ def test_built_or_default_is_not_reported(write: Write, line: str) -> None:
 
 
 def test_unbuilt_in_entries(write: Write) -> None:
-    """Host lists and peers are reported at their lines."""
+    """Peers are reported at their line; entries that are built are not."""
     found = report(
         write,
         "[databases]\na = host=h1,h2\nb = host=h auth_user=x\nc = load_balance_hosts=round-robin\n"
         "[pgbouncer]\n[peers]\n1 = host=/tmp\n",
     )
     assert unbuilt(found) == [
-        ("databases", "host", "h1, h2", "p.ini:2"),
         ("peers", "host", "/tmp", "p.ini:7"),
     ]
 

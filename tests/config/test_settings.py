@@ -173,5 +173,3 @@ def test_built_values() -> None:
     assert not rows["auth_type"].is_built("hba")
     assert rows["workers"].is_built(1)
     assert not rows["workers"].is_built(2)
-    assert rows["syslog"].is_built(False)
-    assert not rows["syslog"].is_built(True)

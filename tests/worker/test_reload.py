@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from pgshoal.config.model import Config, Secret, UserConfig
+from pgshoal.config.model import Config, PeerConfig, Secret, UserConfig
 from pgshoal.worker.reload import apply, reload
 from tests.support import messages as m
 from tests.worker.bench import Bench, close, entry
@@ -167,3 +167,11 @@ def test_server_fast_close(bench: Bench) -> None:
     bench.pass_time(0.4)
     assert not bench.alive(server)
     assert bench.error(client) == "database configuration changed"
+
+
+def test_settings_without_effect_are_named(bench: Bench) -> None:
+    """A reload names each setting in use whose behaviour is not built."""
+    settings(bench, max_client_conn=50)
+    assert not any("not built yet" in line for line in bench.log.lines)
+    change(bench, peers={2: PeerConfig(2, "/tmp")})
+    assert any("not built yet, without effect: [peers] host = /tmp" in line for line in bench.log.lines)
