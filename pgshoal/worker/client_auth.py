@@ -99,6 +99,14 @@ def message(login: ClientLogin, kind: int, payload: bytes) -> None:
         login.refuse(refuse("sasl_failed"))
 
 
+def is_long_sasl(stage: Stage, header: bytes) -> bool:
+    """Whether a message over its limit is a SCRAM message with far too much in it, and not just any bytes."""
+    length = int.from_bytes(header[1:5])
+    return (
+        stage in (Stage.SASL_FIRST, Stage.SASL_NEXT) and header[0] == _PASSWORD and 4 <= length < _PASSWORD_PACKET_MAX
+    )
+
+
 def _unexpected(login: ClientLogin, kind: int) -> None:
     if kind == 0:
         login.refuse(refuse("resent_startup"))

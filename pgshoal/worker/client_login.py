@@ -118,6 +118,9 @@ class ClientLogin(Handler):
         elif header[:1] == b"\0":
             self.refuse(refuse("resent_startup"))
             return
+        elif client_auth.is_long_sasl(self.stage, header):
+            self.refuse(refuse("sasl_failed"))
+            return
         self.refuse(refuse("bad_packet_header", hex=header.hex()))
 
     def closed(self, reason: str) -> None:

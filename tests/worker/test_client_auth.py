@@ -320,3 +320,15 @@ def test_guesses_at_users_that_do_not_exist_cost_the_same() -> None:
             talk.messages()
             talk.password(sasl_initial(ScramClient("x").first()))
             assert talk.messages()[0].payload.endswith(b",i=5000")
+
+
+@pytest.mark.parametrize(
+    ("header", "text"),
+    [(b"p\0\0\xea\x6d", "SASL authentication failed"), (b"p\x7f\xff\xff\xff", "bad packet header: '707fffffff'")],
+)
+def test_a_scram_message_over_the_limit(header: bytes, text: str) -> None:
+    """A long one is a failed authentication like any other; what no password message can be is no message."""
+    with Bench({"alice": Secret("plain", "pw")}, auth_type="scram-sha-256") as bench:
+        talk = bench.login()
+        talk.oversize(header)
+        assert talk.refused() == text
