@@ -106,8 +106,7 @@ class ScramServer:
             # The client was told that no binding is offered, though we offered one: somebody stands between us.
             raise AuthFailed("channel binding offer was stripped on its way to the client")
         nonce = client_nonce + self._nonce
-        verifier = self._verifier
-        answer: bytes = b"r=%b,s=%b,i=%d" % (nonce, encode64(verifier.salt), verifier.iterations)
+        answer = b"r=" + nonce + self._verifier.prepared().facts
         self._final_prefix = b"c=%b,r=%b" % (encode64(binding), nonce)
         self._auth_prefix = b"%b,%b," % (bare, answer)
         return answer
@@ -121,10 +120,11 @@ class ScramServer:
         if proof is None or len(proof) != KEY_SIZE:
             raise AuthFailed("malformed SCRAM proof")
         verifier = self._verifier
+        _, stored_mac, server_mac = verifier.prepared()
         auth_message = self._auth_prefix + bare
-        client_key = _xor(proof, hmac.digest(verifier.stored_key, auth_message, "sha256"))
+        client_key = _xor(proof, stored_mac.digest(auth_message))
         proved = hmac.compare_digest(hashlib.sha256(client_key).digest(), verifier.stored_key)
-        signature = hmac.digest(verifier.server_key, auth_message, "sha256")
+        signature = server_mac.digest(auth_message)
         if not proved or verifier.mock:
             raise AuthFailed("password authentication failed")
         if verifier.stored:

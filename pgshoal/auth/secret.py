@@ -14,6 +14,7 @@ from pgshoal.auth.saslprep import saslprep
 
 SALT_SIZE: Final = 16
 KEY_SIZE: Final = 32
+_BLOCK_SIZE: Final = 64
 ITERATIONS_MAX: Final = 1_000_000
 """A peer that names more rounds is refused: the work would be its weapon."""
 
@@ -40,6 +41,36 @@ class Keys(NamedTuple):
         return "Keys(...)"
 
 
+class Mac:
+    """HMAC-SHA-256 under one key, whose two first blocks are hashed only once."""
+
+    __slots__ = ("_inner", "_outer")
+
+    def __init__(self, key: bytes) -> None:
+        """`key` is at most a block long, as all keys of SCRAM are."""
+        block = key.ljust(_BLOCK_SIZE, b"\0")
+        self._inner = hashlib.sha256(bytes(byte ^ 0x36 for byte in block))
+        self._outer = hashlib.sha256(bytes(byte ^ 0x5C for byte in block))
+
+    def digest(self, message: bytes) -> bytes:
+        """The code of a message."""
+        inner, outer = self._inner.copy(), self._outer.copy()
+        inner.update(message)
+        outer.update(inner.digest())
+        return outer.digest()
+
+
+class Prepared(NamedTuple):
+    """See `Verifier.prepared`."""
+
+    facts: bytes
+    stored_mac: Mac
+    server_mac: Mac
+
+    def __repr__(self) -> str:
+        return "Prepared(...)"
+
+
 @dataclass(frozen=True, slots=True)
 class Verifier:
     """What a SCRAM server must know of a user. `stored` if it came from a SCRAM secret, `mock` if no such user is."""
@@ -50,6 +81,15 @@ class Verifier:
     server_key: bytes = field(repr=False)
     stored: bool = False
     mock: bool = False
+    #: what every login with it needs, worked out at the first
+    _prepared: list[Prepared] = field(default_factory=list, init=False, repr=False, compare=False)
+
+    def prepared(self) -> Prepared:
+        """Its part of the server's messages, and its keys ready to sign with."""
+        if not self._prepared:
+            facts = b",s=%b,i=%d" % (encode64(self.salt), self.iterations)
+            self._prepared.append(Prepared(facts, Mac(self.stored_key), Mac(self.server_key)))
+        return self._prepared[0]
 
     def text(self) -> str:
         """The secret as PostgreSQL writes it in pg_authid."""

@@ -228,8 +228,8 @@ class Engine(Protocol):
         """
 
     # -- dialogue
-    def proceed(self, conn: ConnId, limit: int) -> None:
-        """A client's next message, framed as a message of at most `limit` bytes (type and length included)."""
+    def proceed(self, conn: ConnId, limit: int, data: bytes = b"") -> None:
+        """Sends `data`; a client's next message, of at most `limit` bytes (type and length included)."""
 
     def proceed_startup(self, conn: ConnId) -> None:
         """A client's next packet in startup framing (after SSLRequest was refused, or after TLS)."""

@@ -279,6 +279,9 @@ def password_message(payload: bytes) -> bytes:
 
 def sasl_initial(payload: bytes) -> tuple[str, bytes | None]:
     """(mechanism, first message or None) of a SASLInitialResponse."""
+    # What nearly every client sends.
+    if payload.startswith(b"SCRAM-SHA-256\0") and int.from_bytes(payload[14:18]) == len(payload) - 18:
+        return "SCRAM-SHA-256", payload[18:]
     mechanism, at = _cstring(payload, 0, "SASLInitialResponse")
     size = _number(_INT, payload, at, "SASLInitialResponse")
     at += 4

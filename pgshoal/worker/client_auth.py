@@ -45,13 +45,14 @@ def begin(login: ClientLogin) -> None:
     """Ask the client for its proof, or let it in."""
     worker = login.worker
     method = worker.config.settings.auth_type
-    secret = login.secret()
     if method == "trust":
         if login.user is None:
             login.refuse(refuse("trust_failed"))
         else:
             login.authenticated()
-    elif method == "any":
+        return
+    secret = login.secret()
+    if method == "any":
         login.authenticated()
     elif method == "scram-sha-256" or (method == "md5" and secret is not None and secret.kind == "scram"):
         _begin_scram(login)
@@ -67,9 +68,7 @@ def begin(login: ClientLogin) -> None:
 
 def _ask(login: ClientLogin, stage: Stage, request: bytes, limit: int) -> None:
     login.stage = stage
-    engine = login.worker.engine
-    engine.send(login.conn, request)
-    engine.proceed(login.conn, limit)
+    login.worker.engine.proceed(login.conn, limit, request)
 
 
 def message(login: ClientLogin, kind: int, payload: bytes) -> None:
@@ -77,18 +76,18 @@ def message(login: ClientLogin, kind: int, payload: bytes) -> None:
     if kind != _PASSWORD:
         _unexpected(login, kind)
         return
+    stage = login.stage
     try:
-        match login.stage:
-            case Stage.MD5:
-                _check_md5(login, read.password_message(payload))
-            case Stage.PASSWORD:
-                _check_password(login, read.password_message(payload))
-            case Stage.SASL_FIRST:
-                _sasl_first(login, payload)
-            case Stage.SASL_NEXT:
-                _sasl_feed(login, payload)
-            case _:
-                login.refuse(refuse("bad_packet"))
+        if stage is Stage.SASL_NEXT:
+            _sasl_feed(login, payload)
+        elif stage is Stage.SASL_FIRST:
+            _sasl_first(login, payload)
+        elif stage is Stage.MD5:
+            _check_md5(login, read.password_message(payload))
+        elif stage is Stage.PASSWORD:
+            _check_password(login, read.password_message(payload))
+        else:
+            login.refuse(refuse("bad_packet"))
     except WireError:
         sasl = login.stage in (Stage.SASL_FIRST, Stage.SASL_NEXT)
         login.refuse(refuse("sasl_failed" if sasl else "password_failed"))

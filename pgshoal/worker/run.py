@@ -27,6 +27,8 @@ from pgshoal.worker.welcome import PGBOUNCER_VERSION
 
 #: Descriptors beside clients and servers: log, listeners, engine, resolver.
 SPARE_DESCRIPTORS: Final = 100
+#: Clients come and go without cycles; a collector that looks at the young ones every 700 finds nothing.
+GC_THRESHOLDS: Final = (10_000, 20, 50)
 
 
 class Fatal(Exception):
@@ -98,6 +100,7 @@ def _run(worker: Worker, pidfile: Pidfile) -> int:
     # What was imported and built so far stays; the collector need not look at it again.
     gc.collect()
     gc.freeze()
+    gc.set_threshold(*GC_THRESHOLDS)
     if worker.exit_code is None:
         loop.run_forever()
     return worker.exit_code or 0

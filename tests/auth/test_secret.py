@@ -1,9 +1,13 @@
 """Tests for pgshoal.auth.secret."""
 
+import hmac
+
 import pytest
 
 from pgshoal.auth.secret import (
+    Mac,
     SecretKind,
+    Verifier,
     derive_verifier,
     mock_secret,
     mock_verifier,
@@ -79,3 +83,19 @@ def test_mock_depends_on_user_and_process() -> None:
 def test_mock_secret_is_of_the_kind_it_stands_for(kind: SecretKind) -> None:
     """An unknown user is checked against a secret of the kind real users have."""
     assert secret_kind(mock_secret("a", b"k", 2, kind)) is kind
+
+
+@pytest.mark.parametrize("key", [b"", b"k", bytes(range(32)), b"x" * 64])
+def test_a_mac_is_hmac_sha_256(key: bytes) -> None:
+    """One Mac signs any number of messages as HMAC-SHA-256 does."""
+    mac = Mac(key)
+    for message in (b"", b"message", bytes(1000), b"message"):
+        assert mac.digest(message) == hmac.digest(key, message, "sha256")
+
+
+def test_a_verifier_is_prepared_once() -> None:
+    """The prepared part is the same for every login, and tells no keys."""
+    verifier = Verifier(4096, b"salt", bytes(32), bytes(32))
+    assert verifier.prepared() is verifier.prepared()
+    assert verifier.prepared().facts == b",s=c2FsdA==,i=4096"
+    assert repr(verifier.prepared()) == "Prepared(...)"

@@ -81,6 +81,12 @@ class StubEngine:
         assert conn not in self.closed
         self.sent[conn] = self.sent.get(conn, b"") + data
 
+    def proceed(self, conn: int, limit: int, data: bytes = b"") -> None:
+        self._alive(conn)
+        self.calls.append(("proceed", conn, limit))
+        if data:
+            self.send(conn, data)
+
     def close(self, conn: int, data: bytes = b"", reason: str = "") -> None:
         self._alive(conn)
         assert conn not in self.closed

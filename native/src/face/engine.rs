@@ -333,7 +333,11 @@ impl Engine {
 
     // -- dialogue
 
-    fn proceed(&mut self, conn: ConnId, limit: u64) -> PyResult<()> {
+    #[pyo3(signature = (conn, limit, data=None))]
+    fn proceed(&mut self, conn: ConnId, limit: u64, data: Option<&[u8]>) -> PyResult<()> {
+        if let Some(data) = data.filter(|data| !data.is_empty()) {
+            self.core.send(conn, data).map_err(refused)?;
+        }
         self.core
             .proceed(conn, u32::try_from(limit).unwrap_or(u32::MAX))
             .map_err(refused)

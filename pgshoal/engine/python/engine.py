@@ -148,9 +148,11 @@ class PythonEngine:
 
     # -- dialogue
 
-    def proceed(self, conn: ConnId, limit: int) -> None:
+    def proceed(self, conn: ConnId, limit: int, data: bytes = b"") -> None:
         """A client's next message."""
         client = self._client(conn, DIALOGUE)
+        if data:
+            self.send(conn, data)
         client.framing_startup = False
         client.limit = limit
         self._proceed(client)

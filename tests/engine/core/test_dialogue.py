@@ -293,6 +293,16 @@ def test_a_welcome_goes_before_what_is_relayed(core: Bench) -> None:
     assert client.heard() == b"welcomeZ\0\0\0\x05I"
 
 
+def test_proceed_answers_first(core: Bench) -> None:
+    """`proceed` sends what it is given, then lets the client go on."""
+    client = core.fresh_client()
+    client.say(STARTUP, message(b"p", b"x"))
+    core.events()
+    core.engine.proceed(client.id, 100, b"answer")
+    assert client.heard() == b"answer"
+    assert core.events() == [(Event.MESSAGE, client.id, ord("p"), b"x")]
+
+
 def test_a_known_tuple_of_parameters_counts_as_equal(core: Bench) -> None:
     """Clients admitted with the same tuple, an equal one or a list have the same parameters."""
     core.pool()
