@@ -145,24 +145,36 @@ impl Core {
 
     /// (name, size of one, used, free) for SHOW MEM.
     pub fn memory(&self) -> Vec<(&'static str, usize, usize, usize)> {
-        let used = self.slots.iter().count();
+        let all = self.slots.iter().count();
+        let clients = self
+            .slots
+            .iter()
+            .filter(|conn| matches!(conn.role, Role::Client(_)))
+            .count();
+        let size = size_of::<Conn>();
         vec![
-            ("conn", size_of::<Conn>(), used, self.slots.free()),
-            ("pool", size_of::<super::pool::Pool>(), self.pools.len(), 0),
+            ("client_cache", size, clients, self.slots.free()),
+            ("server_cache", size, all - clients, 0),
             (
-                "prepared_statement",
+                "pool_cache",
+                size_of::<super::pool::Pool>(),
+                self.pools.len(),
+                0,
+            ),
+            (
+                "prepared_statement_cache",
                 size_of::<super::prepared::Statement>(),
                 self.shared.store.len(),
                 0,
             ),
             (
-                "parameter_set",
+                "var_list_cache",
                 size_of::<super::params::ParamSet>(),
                 self.shared.params.sets(),
                 0,
             ),
             (
-                "buffer",
+                "iobuf_cache",
                 4096,
                 self.shared.buffers.in_use(),
                 self.shared.buffers.free(),
