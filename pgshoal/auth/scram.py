@@ -17,6 +17,7 @@ SCRAM_PLUS: Final = "SCRAM-SHA-256-PLUS"
 MESSAGE_MAX: Final = 1024
 """PostgreSQL's own bound for a SASL message from a client; we hold servers to it as well."""
 _NONCE_SIZE: Final = 18
+_NONCES_AT_ONCE: Final = 225
 _BINDING: Final = b"p=tls-server-end-point"
 
 # gs2 flag, authorization identity (refused), then the bare message with its nonce. RFC 5802 section 7.
@@ -39,8 +40,23 @@ def _xor(left: bytes, right: bytes) -> bytes:
     return (int.from_bytes(left) ^ int.from_bytes(right)).to_bytes(KEY_SIZE)
 
 
-def _new_nonce() -> bytes:
-    return encode64(os.urandom(_NONCE_SIZE))
+class _Nonces:
+    """Nonces from randomness that is taken from the system at one go, for the one thread that runs logins."""
+
+    def __init__(self) -> None:
+        self._random = b""
+        self._at = 0
+
+    def new(self) -> bytes:
+        """Never the same bytes again."""
+        at = self._at
+        if at >= len(self._random):
+            self._random, at = os.urandom(_NONCE_SIZE * _NONCES_AT_ONCE), 0
+        self._at = at + _NONCE_SIZE
+        return encode64(self._random[at : self._at])
+
+
+_new_nonce = _Nonces().new
 
 
 class ScramServer:
