@@ -47,11 +47,21 @@ class _Keys(Mapping["FileDescriptorLike", SelectorKey]):
             raise KeyError(fileobj) from None
 
 
+class Due:
+    """Whether asyncio has got something to run since the wait began."""
+
+    __slots__ = ("set",)
+
+    def __init__(self) -> None:
+        self.set = False
+
+
 class EngineLoop(asyncio.SelectorEventLoop):
     """Asyncio's loop, which tells its selector when the wait must end because something is to be run."""
 
     def __init__(self, selector: EngineSelector) -> None:
-        self._engine_selector = selector
+        # Not the selector itself: a loop ends in cycles, and the engine must not wait for the collector with it.
+        self._due = selector.due
         super().__init__(selector)
         selector.told = True
 
@@ -59,19 +69,19 @@ class EngineLoop(asyncio.SelectorEventLoop):
         self, callback: Callable[[*_Ts], object], *args: *_Ts, context: Context | None = None
     ) -> asyncio.Handle:
         """As asyncio's."""
-        self._engine_selector.due = True
+        self._due.set = True
         return super().call_soon(callback, *args, context=context)
 
     def call_at(
         self, when: float, callback: Callable[[*_Ts], object], *args: *_Ts, context: Context | None = None
     ) -> asyncio.TimerHandle:
         """As asyncio's; `call_later` comes here too."""
-        self._engine_selector.due = True
+        self._due.set = True
         return super().call_at(when, callback, *args, context=context)
 
     def stop(self) -> None:
         """As asyncio's."""
-        self._engine_selector.due = True
+        self._due.set = True
         super().stop()
 
 
@@ -88,9 +98,9 @@ class EngineSelector(BaseSelector):
         self._engine = engine
         self._keys = _Keys()
         self.on_events: Callable[[], None] | None = None
-        #: Whether the loop sets `due` when it has something to run; else every wake must end the wait.
+        #: Whether the loop tells in `due` that it has something to run; else every wake must end the wait.
         self.told = False
-        self.due = False
+        self.due = Due()
 
     def register(self, fileobj: FileDescriptorLike, events: int, data: Any = None) -> SelectorKey:
         """Watch a descriptor; KeyError if it is watched already."""
@@ -125,7 +135,8 @@ class EngineSelector(BaseSelector):
         """Let the engine work until a watched descriptor is ready, the engine had events, or the time is over."""
         engine, on_events = self._engine, self.on_events
         until = None if timeout is None else monotonic() + timeout
-        self.due = False
+        due = self.due
+        due.set = False
         while True:
             found = engine.wait(timeout)
             ready = []
@@ -136,7 +147,7 @@ class EngineSelector(BaseSelector):
             if on_events is None or not engine.pending():
                 return ready
             on_events()
-            if found or self.due or not self.told:
+            if found or due.set or not self.told:
                 return ready
             if until is not None:
                 timeout = until - monotonic()
