@@ -1,6 +1,7 @@
 //! What the core can tell about connections and pools.
 
 use super::conn::{Conn, Mode, Role};
+use super::params::Listing;
 use super::types::{ConnFacts, ConnId, CoreEvent, PoolCounts, PoolId, PoolStats, Verb, VerbError};
 use super::Core;
 
@@ -134,7 +135,7 @@ impl Core {
     }
 
     /// Tracked values of an admitted client or enrolled server: canonical names, in order.
-    pub fn parameters(&self, id: ConnId) -> Verb<Vec<(String, String)>> {
+    pub fn parameters(&self, id: ConnId) -> Verb<Listing> {
         let conn = self.slots.get(id).ok_or(VerbError::Dead)?;
         let (params, ours) = match &conn.role {
             Role::Client(client) => (&client.params, &[][..]),

@@ -7,6 +7,9 @@ use super::frames;
 
 pub type NameId = u16;
 
+/// Names and values, in order.
+pub type Listing = Vec<(Box<[u8]>, Box<[u8]>)>;
+
 /// More different names than this are not tracked: a server invents them only out of malice.
 const NAMES_LIMIT: usize = 4096;
 
@@ -107,12 +110,12 @@ impl Params {
     }
 
     /// The set of these values; a later value of the same name wins, names that cannot be set are left out.
-    pub fn set_of(&mut self, values: &[(String, String)]) -> Rc<ParamSet> {
+    pub fn set_of<T: AsRef<[u8]>>(&mut self, values: &[(T, T)]) -> Rc<ParamSet> {
         let mut items: Vec<(NameId, Box<[u8]>)> = Vec::with_capacity(values.len());
         for (name, value) in values {
-            if let Some(id) = self.name(name.as_bytes()) {
+            if let Some(id) = self.name(name.as_ref()) {
                 items.retain(|item| item.0 != id);
-                items.push((id, value.as_bytes().into()));
+                items.push((id, value.as_ref().into()));
             }
         }
         items.sort_unstable_by_key(|item| item.0);
@@ -245,11 +248,7 @@ impl Params {
     }
 
     /// Canonical names and values, by name.
-    pub fn listing(
-        &self,
-        set: Option<&ParamSet>,
-        ours: &[(NameId, Option<Box<[u8]>>)],
-    ) -> Vec<(String, String)> {
+    pub fn listing(&self, set: Option<&ParamSet>, ours: &[(NameId, Option<Box<[u8]>>)]) -> Listing {
         let reported = set
             .map_or(&[][..], |set| &set.items)
             .iter()
@@ -260,9 +259,8 @@ impl Params {
         let own = own.filter(|(name, _)| set.is_none_or(|set| set.get(*name).is_none()));
         let mut all: Vec<(NameId, &[u8])> = reported.chain(own).collect();
         all.sort_by_key(|(name, _)| &self.names[*name as usize].lower);
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         all.into_iter()
-            .map(|(name, value)| (text(&self.names[name as usize].canonical), text(value)))
+            .map(|(name, value)| (self.names[name as usize].canonical.clone(), value.into()))
             .collect()
     }
 }

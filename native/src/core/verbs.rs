@@ -154,16 +154,16 @@ impl Core {
     }
 
     /// The set of these values, to admit clients with.
-    pub fn parameter_set(&mut self, parameters: &[(String, String)]) -> Rc<ParamSet> {
+    pub fn parameter_set<T: AsRef<[u8]>>(&mut self, parameters: &[(T, T)]) -> Rc<ParamSet> {
         self.shared.params.set_of(parameters)
     }
 
     /// Dialogue -> parked. `query_wait_timeout_us`: -1 = the pool's.
-    pub fn admit(
+    pub fn admit<T: AsRef<[u8]>>(
         &mut self,
         client_id: ConnId,
         pool_id: PoolId,
-        parameters: &[(String, String)],
+        parameters: &[(T, T)],
         client_idle_timeout_us: i64,
         query_wait_timeout_us: i64,
     ) -> Verb<()> {
@@ -222,11 +222,11 @@ impl Core {
     }
 
     /// A freshly logged-in server: dialogue -> first waiter or idle list.
-    pub fn enroll(
+    pub fn enroll<T: AsRef<[u8]>>(
         &mut self,
         server_id: ConnId,
         pool_id: PoolId,
-        parameters: &[(String, String)],
+        parameters: &[(T, T)],
     ) -> Verb<()> {
         self.pool(pool_id)?;
         let (wire, server) = self.alive_server(server_id)?;

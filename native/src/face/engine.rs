@@ -11,6 +11,7 @@ use rustc_hash::FxHashSet;
 
 use super::events;
 use super::records::{self, refused, Context, CountsTuple, FactsTuple};
+use super::text::{text, Text};
 use crate::core::{ConnId, Core, CoreEvent, ParamSet};
 use crate::driver::clock::monotonic_us;
 use crate::driver::epoll::Epoll;
@@ -24,7 +25,7 @@ const TURN_LIMIT_US: u64 = 5_000;
 
 const KNOWN_SETS: usize = 32;
 
-type Pairs = Vec<(String, String)>;
+type Pairs = Vec<(Text, Text)>;
 
 /// One engine, one thread.
 #[pyclass(unsendable, subclass)]
@@ -357,9 +358,11 @@ impl Engine {
         self.core.send(conn, data).map_err(refused)
     }
 
-    #[pyo3(signature = (conn, data=None, reason=""))]
-    fn close(&mut self, conn: ConnId, data: Option<&[u8]>, reason: &str) -> PyResult<()> {
+    #[pyo3(signature = (conn, data=None, reason=None))]
+    fn close(&mut self, conn: ConnId, data: Option<&[u8]>, reason: Option<Text>) -> PyResult<()> {
         self.direct.remove(&conn);
+        let reason = reason.as_ref().map_or(&b""[..], Text::as_ref);
+        let reason = &String::from_utf8_lossy(reason);
         self.core
             .close(conn, data.unwrap_or_default(), reason)
             .map_err(refused)
@@ -476,7 +479,7 @@ impl Engine {
     fn parameters<'py>(&self, py: Python<'py>, conn: ConnId) -> PyResult<Bound<'py, PyDict>> {
         let found = PyDict::new(py);
         for (name, value) in self.core.parameters(conn).map_err(refused)? {
-            found.set_item(name, value)?;
+            found.set_item(text(py, &name)?, text(py, &value)?)?;
         }
         Ok(found)
     }

@@ -3,6 +3,7 @@
 mod engine;
 mod events;
 mod records;
+mod text;
 
 use pyo3::prelude::*;
 

@@ -164,4 +164,4 @@ def status_pair(message: bytes) -> tuple[str, str] | None:
     parts = message[5:].split(b"\0", 2)
     if len(parts) != 3:
         return None
-    return parts[0].decode("utf-8", "replace"), parts[1].decode("utf-8", "replace")
+    return parts[0].decode("utf-8", "surrogateescape"), parts[1].decode("utf-8", "surrogateescape")

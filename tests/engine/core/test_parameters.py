@@ -173,3 +173,18 @@ def test_an_extra_the_server_reports(core: Bench) -> None:
     server.heard()
     client.say(query("x"))
     assert server.heard() == query("x")
+
+
+def test_values_of_any_bytes(core: Bench) -> None:
+    """Bytes that are not UTF-8 are set, told and compared like any other, and so are they in the reason of a close."""
+    odd = "caf\udce9"
+    server = core.server([("application_name", "")])
+    client = core.client([("application_name", odd)])
+    client.say(query("x"))
+    assert server.heard() == message(b"Q", b"SET application_name='caf\xe9';\0")
+    server.say(message(b"S", b"application_name\0caf\xe9\0"), SET, IDLE)
+    assert server.heard() == query("x")
+    assert core.engine.parameters(client.id) == core.engine.parameters(server.id) == {"application_name": odd}
+    core.engine.close(server.id, b"", odd)
+    (fault,) = [event for event in core.engine.events() if event[0] == Event.FAULT]
+    assert fault[3].startswith("caf")

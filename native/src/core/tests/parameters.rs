@@ -57,7 +57,7 @@ fn same_value_in_other_words() {
     rig.answer(server, client, "C:SET|Z:I");
     rig.hear(server);
     rig.answer(server, client, "C:SELECT 1|Z:I");
-    assert_eq!(rig.core.parameters(client).unwrap()[0].1, "ISO, MDY");
+    assert_eq!(*rig.core.parameters(client).unwrap()[0].1, *b"ISO, MDY");
     assert_eq!(rig.ask(client, server, "Q:y"), "Q:y");
 }
 

@@ -85,7 +85,7 @@ fn idle_servers() {
         .received(server, &answers("S:TimeZone:X|N:0:hi|A:xxxxx"));
     assert_eq!(
         rig.core.parameters(server).unwrap(),
-        [("TimeZone".into(), "X".into())]
+        [("TimeZone".as_bytes().into(), "X".as_bytes().into())]
     );
     assert_eq!(rig.mode(server), "idle");
     rig.core.received(server, b"E");

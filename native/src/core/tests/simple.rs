@@ -124,7 +124,7 @@ fn unsolicited_messages_pass() {
     assert_eq!(rig.mode(server), "idle");
     assert_eq!(
         rig.core.parameters(client).unwrap(),
-        [("TimeZone".into(), "UTC".into())]
+        [("TimeZone".as_bytes().into(), "UTC".as_bytes().into())]
     );
 }
 
