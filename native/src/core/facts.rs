@@ -30,6 +30,12 @@ impl Core {
         !self.events.is_empty()
     }
 
+    /// There are events, all of them STARVED.
+    pub fn only_starved(&self) -> bool {
+        let starved = |event: &CoreEvent| matches!(event, CoreEvent::Starved { .. });
+        self.pending() && self.events.iter().all(starved)
+    }
+
     /// The partner while linked, else 0.
     pub fn link_of(&self, id: ConnId) -> Verb<ConnId> {
         let conn = self.slots.get(id).ok_or(VerbError::Dead)?;

@@ -1,4 +1,4 @@
-//! The epoll driver: level-triggered, one receive buffer, immediate sends.
+//! The epoll driver: edge-triggered, one receive buffer, immediate sends.
 
 use std::io;
 use std::mem::{self, MaybeUninit};
@@ -27,6 +27,8 @@ const KIND_MASK: u64 = 0xff << 56;
 const IN: u32 = libc::EPOLLIN as u32;
 const OUT: u32 = libc::EPOLLOUT as u32;
 const RDHUP: u32 = libc::EPOLLRDHUP as u32;
+/// The kernel need not look again at what it has told already.
+const EDGE: u32 = libc::EPOLLET as u32;
 const BROKEN: u32 = (libc::EPOLLHUP | libc::EPOLLERR) as u32;
 
 struct Listener {
@@ -43,6 +45,8 @@ pub struct Epoll {
     listeners: Vec<Listener>,
     watched: FxHashMap<RawFd, i32>,
     touched: Vec<ConnId>,
+    /// Connections that may hold more than was read although no event will tell, with what the last one told.
+    more: Vec<(ConnId, u32)>,
     incoming: Box<[MaybeUninit<u8>]>,
     plain: Vec<u8>,
 }
@@ -62,6 +66,7 @@ impl Epoll {
             listeners: Vec::new(),
             watched: FxHashMap::default(),
             touched: Vec::new(),
+            more: Vec::new(),
             incoming: vec![MaybeUninit::uninit(); RECEIVE_BYTES].into_boxed_slice(),
             plain: Vec::new(),
         })
@@ -168,6 +173,9 @@ impl Epoll {
         match sockets::recv(sock.fd.as_fd(), &mut self.incoming) {
             Ok(0) => self.end(core, id, ""),
             Ok(count) => {
+                if count == RECEIVE_BYTES || events & (RDHUP | BROKEN) != 0 {
+                    self.more.push((id, events));
+                }
                 // SAFETY: the kernel has filled the first `count` bytes.
                 let data = unsafe {
                     std::slice::from_raw_parts(self.incoming.as_ptr().cast::<u8>(), count)
@@ -179,7 +187,10 @@ impl Epoll {
                     self.settle(core, id);
                 }
             }
-            Err(error) if would_wait(&error) => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {
+                self.more.push((id, events));
+            }
             Err(error) => self.end(core, id, &sockets::io_text(&error)),
         }
     }
@@ -248,11 +259,12 @@ impl Driver for Epoll {
     fn push(&mut self) {}
 
     fn has_ready(&mut self) -> bool {
-        false
+        !self.more.is_empty()
     }
 
     fn wait(&mut self, timeout: Option<Duration>) -> io::Result<Woke> {
         let millis = match timeout {
+            _ if self.has_ready() => 0,
             None => -1,
             // Rounded up: waking too early would spin until the time has come.
             Some(time) => i32::try_from(time.as_micros().div_ceil(1000)).unwrap_or(i32::MAX),
@@ -281,6 +293,9 @@ impl Driver for Epoll {
     }
 
     fn collect(&mut self, core: &mut Core, ready: &mut Vec<(RawFd, i32)>) {
+        for (id, events) in mem::take(&mut self.more) {
+            self.on_readable(core, id, events);
+        }
         let mut batch = mem::take(&mut self.batch);
         for event in batch.drain(..) {
             let (events, tag) = (event.events, event.u64);
@@ -453,13 +468,6 @@ impl Driver for Epoll {
     }
 }
 
-fn would_wait(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
-    )
-}
-
 /// Sends from `out` until it is empty or the socket is full; the reason if the connection is broken.
 fn send_some(core: &mut Core, sock: &mut Sock) -> Option<String> {
     while sock.done < sock.out.len() {
@@ -509,7 +517,7 @@ fn set_interest(epoll: &OwnedFd, sock: &mut Sock, interest: u32) {
         epoll,
         change,
         sock.raw(),
-        interest,
+        interest | EDGE,
         KIND_CONNECTION | sock.id,
     );
 }

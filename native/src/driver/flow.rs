@@ -11,7 +11,7 @@ use crate::tls::TlsStream;
 const LARGE_BYTES: usize = 16 * 1024;
 
 /// What is under way up to this size is not worth telling the core: no limit is near.
-const SMALL: usize = 4096;
+pub const SMALL: usize = 4096;
 
 /// Takes bytes from the wire to the core; the reason if the connection is over.
 pub fn deliver(

@@ -5,6 +5,7 @@ pub mod clock;
 pub mod epoll;
 pub mod flow;
 pub mod manual;
+pub mod ring;
 pub mod sockets;
 pub mod table;
 pub mod uring;

@@ -17,6 +17,8 @@ pub const SENDING: u8 = 8;
 pub const MISSED: u8 = 16;
 /// The core holds a number of unsent bytes that is not 0.
 pub const REPORTED: u8 = 32;
+/// What is being sent goes at once, without a completion, unless it fails (io_uring).
+pub const QUICK: u8 = 64;
 
 /// One socket.
 pub struct Sock {

@@ -6,32 +6,28 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
 use io_uring::types::{Fd, SubmitArgs, Timespec};
-use io_uring::{cqueue, opcode, squeue, IoUring};
+use io_uring::{cqueue, opcode, IoUring};
 use rustc_hash::FxHashMap;
 
 use crate::core::{ConnId, Core};
 use crate::driver::bufring::{self, BufRing};
 use crate::driver::flow;
+use crate::driver::ring::{
+    build_ring, cancel, explain, send_quick, send_rest, submit, watch_tag, KIND_ACCEPT,
+    KIND_CONNECT, KIND_IGNORE, KIND_MASK, KIND_RECEIVE, KIND_SEND, KIND_WATCH,
+};
 use crate::driver::sockets::{self, AcceptError};
-use crate::driver::table::{Sock, Table, CANCELLING, CONNECTING, MISSED, RECEIVING, SENDING};
+use crate::driver::table::{
+    Sock, Table, CANCELLING, CONNECTING, MISSED, QUICK, RECEIVING, SENDING,
+};
 use crate::driver::{Address, Driver, SocketOptions, Woke, READ, WRITE};
 use crate::tls::{TlsContext, TlsStream};
 
-const SUBMISSIONS: u32 = 1024;
-const COMPLETIONS: u32 = 8192;
 /// Completions handled before what they caused is submitted.
 const BATCH: usize = 256;
 
 /// A startup packet is shorter than this.
 const FIRST_WORDS: usize = 1024;
-
-const KIND_RECEIVE: u64 = 1 << 56;
-const KIND_SEND: u64 = 2 << 56;
-const KIND_CONNECT: u64 = 3 << 56;
-const KIND_ACCEPT: u64 = 4 << 56;
-const KIND_WATCH: u64 = 5 << 56;
-const KIND_IGNORE: u64 = 6 << 56;
-const KIND_MASK: u64 = 0xff << 56;
 
 struct Listener {
     listener: u64,
@@ -64,40 +60,25 @@ pub struct Uring {
     /// Connections to look at although the core has not touched them.
     again: Vec<ConnId>,
     touched: Vec<ConnId>,
+    /// Quick sends since the last `finish_quick`: done once submitted, unless a completion says otherwise.
+    quick: Vec<ConnId>,
+    /// Something waits for the end of a quick send, which alone wakes nobody.
+    hurry: bool,
     batch: Vec<(u64, i32, u32)>,
     plain: Vec<u8>,
     next_serial: u32,
     stopped: bool,
 }
 
-/// A ring with deferred task work, or the next best the kernel has.
-fn build_ring() -> io::Result<IoUring> {
-    let deferred = IoUring::builder()
-        .dontfork()
-        .setup_single_issuer()
-        .setup_defer_taskrun()
-        .setup_taskrun_flag()
-        .setup_submit_all()
-        .setup_cqsize(COMPLETIONS)
-        .build(SUBMISSIONS);
-    match deferred {
-        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => IoUring::builder()
-            .dontfork()
-            .setup_single_issuer()
-            .setup_coop_taskrun()
-            .setup_taskrun_flag()
-            .setup_submit_all()
-            .setup_cqsize(COMPLETIONS)
-            .build(SUBMISSIONS),
-        other => other,
-    }
-}
-
 impl Uring {
     /// The error text names what stands in the way: kernel, seccomp, memlock.
     pub fn new() -> Result<Uring, String> {
         let ring = build_ring().map_err(|error| explain(&error))?;
-        if !ring.params().is_feature_nodrop() || !ring.params().is_feature_ext_arg() {
+        let able = ring.params();
+        if !able.is_feature_nodrop()
+            || !able.is_feature_ext_arg()
+            || !able.is_feature_skip_cqe_on_success()
+        {
             return Err("kernel: io_uring is too old".into());
         }
         let buffers = BufRing::new(&ring).map_err(|error| explain(&error))?;
@@ -113,6 +94,8 @@ impl Uring {
             repoll: Vec::new(),
             again: Vec::new(),
             touched: Vec::new(),
+            quick: Vec::new(),
+            hurry: false,
             batch: Vec::with_capacity(BATCH),
             plain: Vec::new(),
             next_serial: 0,
@@ -142,7 +125,12 @@ impl Uring {
         if sock.has(SENDING) {
             sock.flags |= MISSED;
         } else if flow::fill(core, sock) {
-            send_rest(&mut self.ring, sock);
+            if sock.out.len() <= flow::SMALL {
+                send_quick(&mut self.ring, sock);
+                self.quick.push(id);
+            } else {
+                send_rest(&mut self.ring, sock);
+            }
             flow::report(core, sock);
         }
         if core.is_closing(id) {
@@ -151,6 +139,7 @@ impl Uring {
             }
             sock.flags |= MISSED;
         }
+        self.hurry |= sock.has(MISSED) && sock.has(QUICK);
         if !sock.has(RECEIVING) && flow::wants_read(core, sock) {
             let entry = opcode::RecvMulti::new(Fd(sock.raw()), bufring::GROUP).build();
             submit(&mut self.ring, entry.user_data(KIND_RECEIVE | id));
@@ -188,6 +177,7 @@ impl Uring {
         }
         if sock.has(SENDING) {
             sockets::shut(sock.fd.as_fd());
+            self.hurry |= sock.has(QUICK);
         }
         self.dying.insert(id, sock);
     }
@@ -249,7 +239,7 @@ impl Uring {
         };
         sock.operations -= 1;
         let missed = sock.has(MISSED);
-        sock.flags &= !(SENDING | MISSED);
+        sock.flags &= !(SENDING | QUICK | MISSED);
         if result < 0 && !matches!(-result, libc::EINTR | libc::EAGAIN) {
             return self.end(core, id, &sockets::error_text(-result));
         }
@@ -383,6 +373,43 @@ impl Uring {
         };
     }
 
+    /// The completions in hand tell which quick sends are not done; the others are, if nothing more is to come.
+    fn finish_quick(&mut self, core: &mut Core) {
+        for &(tag, _, _) in &self.batch {
+            if tag & KIND_MASK == KIND_SEND {
+                let id = tag & !KIND_MASK;
+                let found = self.table.get_mut(id);
+                if let Some(sock) = found.or_else(|| self.dying.get_mut(&id)) {
+                    sock.flags &= !QUICK;
+                }
+            }
+        }
+        if self.quick.is_empty() || self.has_ready() {
+            return;
+        }
+        let submission = self.ring.submission();
+        if !submission.is_empty() || submission.cq_overflow() {
+            return;
+        }
+        drop(submission);
+        self.hurry = false;
+        let mut quick = mem::take(&mut self.quick);
+        for id in quick.drain(..) {
+            if let Some(sock) = self.table.get(id) {
+                if sock.has(QUICK) {
+                    let all = sock.out.len() as i32;
+                    self.on_send(core, id, all);
+                }
+            } else if let Some(sock) = self.dying.get_mut(&id) {
+                if sock.has(QUICK) {
+                    sock.flags &= !QUICK;
+                    self.bury(id, true);
+                }
+            }
+        }
+        self.quick = quick;
+    }
+
     fn take_batch(&mut self) {
         self.batch.clear();
         for entry in self.ring.completion().take(BATCH) {
@@ -424,7 +451,7 @@ impl Driver for Uring {
     }
 
     fn wait(&mut self, timeout: Option<Duration>) -> io::Result<Woke> {
-        let now = self.has_ready() || timeout.is_some_and(|time| time.is_zero());
+        let now = self.hurry || self.has_ready() || timeout.is_some_and(|time| time.is_zero());
         let result = match timeout {
             _ if now => {
                 let submission = self.ring.submission();
@@ -454,6 +481,7 @@ impl Driver for Uring {
 
     fn collect(&mut self, core: &mut Core, ready: &mut Vec<(RawFd, i32)>) {
         self.take_batch();
+        self.finish_quick(core);
         let batch = mem::take(&mut self.batch);
         for &(tag, result, flags) in &batch {
             let number = tag & !KIND_MASK;
@@ -624,29 +652,6 @@ impl Drop for Uring {
     }
 }
 
-fn watch_tag(fd: RawFd, serial: u32) -> u64 {
-    KIND_WATCH | u64::from(serial) << 24 | (fd as u64 & 0x00ff_ffff)
-}
-
-/// Queues an operation; submits first if the queue is full.
-fn submit(ring: &mut IoUring, entry: squeue::Entry) {
-    loop {
-        // SAFETY: what the operation names outlives it: sockets stay in `table` or `dying`, buffers in their socket,
-        // listeners cancel before they close, watched descriptors hold no memory.
-        if unsafe { ring.submission().push(&entry) }.is_ok() {
-            return;
-        }
-        let _ = ring.submit();
-    }
-}
-
-fn cancel(ring: &mut IoUring, tag: u64) {
-    submit(
-        ring,
-        opcode::AsyncCancel::new(tag).build().user_data(KIND_IGNORE),
-    );
-}
-
 fn accept(ring: &mut IoUring, listener: &mut Listener) {
     if listener.accepting || listener.paused {
         return;
@@ -656,18 +661,6 @@ fn accept(ring: &mut IoUring, listener: &mut Listener) {
         .flags(libc::SOCK_CLOEXEC)
         .build();
     submit(ring, entry.user_data(KIND_ACCEPT | listener.serial));
-}
-
-/// Sends what is left of `out`; the buffer is not touched until the completion.
-fn send_rest(ring: &mut IoUring, sock: &mut Sock) {
-    let rest = &sock.out[sock.done..];
-    let length = u32::try_from(rest.len()).unwrap_or(u32::MAX);
-    let entry = opcode::Send::new(Fd(sock.raw()), rest.as_ptr(), length)
-        .flags(libc::MSG_NOSIGNAL)
-        .build();
-    submit(ring, entry.user_data(KIND_SEND | sock.id));
-    sock.flags |= SENDING;
-    sock.operations += 1;
 }
 
 /// A last try to send TLS alerts; what does not fit is lost.
@@ -681,19 +674,5 @@ fn farewell(sock: &mut Sock) {
         if !last.is_empty() {
             let _ = sockets::send(sock.fd.as_fd(), &last);
         }
-    }
-}
-
-/// Why there is no ring, in words an operator can act on.
-fn explain(error: &io::Error) -> String {
-    let text = sockets::io_text(error);
-    match error.raw_os_error() {
-        Some(libc::ENOSYS) => format!("kernel: no io_uring ({text})"),
-        Some(libc::EINVAL) => format!("kernel: io_uring is too old ({text})"),
-        Some(libc::EPERM | libc::EACCES) => {
-            format!("seccomp or kernel.io_uring_disabled forbids io_uring ({text})")
-        }
-        Some(libc::ENOMEM) => format!("memlock: the limit of locked memory is too low ({text})"),
-        _ => format!("io_uring does not work ({text})"),
     }
 }

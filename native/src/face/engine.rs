@@ -21,7 +21,9 @@ use crate::driver::{sockets, Driver, Woke};
 use crate::tls::TlsContext;
 
 /// How long hot work may keep Python from its own callbacks, timers and signals.
-const TURN_LIMIT_US: u64 = 5_000;
+const TURN_LIMIT_US: u64 = 50_000;
+/// STARVED alone is told no more often: a full pool starves at every wake, and Python can do nothing about it.
+const STARVED_GAP_US: u64 = 1_000;
 
 const KNOWN_SETS: usize = 32;
 
@@ -37,6 +39,8 @@ pub struct Engine {
     /// Clients that began with a TLS handshake and have not been answered yet.
     direct: FxHashSet<ConnId>,
     ready: Vec<(RawFd, i32)>,
+    /// Until then STARVED alone may wait.
+    quiet_until: u64,
     /// Parameters clients were admitted with; the tuples are kept, so their identity stays theirs.
     known_sets: Vec<(Py<PyAny>, Rc<ParamSet>)>,
 }
@@ -92,6 +96,7 @@ impl Engine {
             core,
             driver,
             ready,
+            quiet_until,
             ..
         } = self;
         let driver = driver
@@ -102,11 +107,15 @@ impl Engine {
         let mut now = start;
         loop {
             driver.flush(core);
-            let left = match timeout_us {
-                _ if core.pending() => Some(0),
-                None => None,
-                Some(limit) => Some((start + limit).saturating_sub(now)),
+            let end = timeout_us.map(|limit| start.saturating_add(limit));
+            let end = match core.pending() {
+                true if core.only_starved() => {
+                    Some(end.map_or(*quiet_until, |end| end.min(*quiet_until)))
+                }
+                true => Some(now),
+                false => end,
             };
+            let left = end.map(|end| end.saturating_sub(now));
             let time = left.map(Duration::from_micros);
             let woke = if left == Some(0) || driver.has_ready() {
                 driver.wait(time)?
@@ -118,9 +127,13 @@ impl Engine {
             driver.collect(core, ready);
             let over = timeout_us.is_some_and(|limit| now >= start + limit)
                 || now >= start + TURN_LIMIT_US;
-            if over || woke == Woke::Interrupted || !ready.is_empty() || core.pending() {
+            let told = core.pending() && (now >= *quiet_until || !core.only_starved());
+            if over || woke == Woke::Interrupted || !ready.is_empty() || told {
                 break;
             }
+        }
+        if core.only_starved() {
+            *quiet_until = now + STARVED_GAP_US;
         }
         driver.flush(core);
         driver.push();
@@ -150,6 +163,7 @@ impl Engine {
             manual,
             direct: FxHashSet::default(),
             ready: Vec::new(),
+            quiet_until: 0,
             known_sets: Vec::new(),
         })
     }
