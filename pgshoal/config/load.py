@@ -65,14 +65,15 @@ def require_consistent(config: Config) -> None:
         settings.client_tls_key_file and settings.client_tls_cert_file
     ):
         reason = "To allow TLS connections from clients, client_tls_key_file and client_tls_cert_file must be set."
-        raise _conflict(config, "client_tls_sslmode", reason)
+        raise at_setting(config, "client_tls_sslmode", reason)
     if settings.client_tls_sslmode in ("verify-ca", "verify-full") and not settings.client_tls_ca_file:
-        raise _conflict(config, "client_tls_sslmode", "client_tls_sslmode requires client_tls_ca_file")
+        raise at_setting(config, "client_tls_sslmode", "client_tls_sslmode requires client_tls_ca_file")
     if settings.auth_type == "cert" and settings.client_tls_sslmode != "verify-full":
-        raise _conflict(config, "auth_type", "auth_type=cert requires client_tls_sslmode=SSLMODE_VERIFY_FULL")
+        raise at_setting(config, "auth_type", "auth_type=cert requires client_tls_sslmode=SSLMODE_VERIFY_FULL")
 
 
-def _conflict(config: Config, key: str, reason: str) -> ConfigError:
+def at_setting(config: Config, key: str, reason: str) -> ConfigError:
+    """The error of one setting, at the place where it was written."""
     origin = config.origins.get(("pgbouncer", key), Origin(config.path, 0, ""))
     return ConfigError(origin.file, origin.line, key, origin.text, reason)
 

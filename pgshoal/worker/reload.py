@@ -42,7 +42,10 @@ def apply(worker: Worker, fresh: Config, tls: bool = True) -> Changes:
     found = changes.difference(old, fresh)
     fresh = changes.keep_boot_settings(old, fresh)
     settings = fresh.settings
-    worker.log.reopen(settings.logfile)
+    try:
+        worker.log.reopen(settings.logfile)
+    except OSError as error:
+        raise load.at_setting(fresh, "logfile", f"cannot open the file: {error.strerror}") from None
     try:
         if tls:
             worker.tls.apply(settings)

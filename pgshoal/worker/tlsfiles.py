@@ -56,10 +56,18 @@ class TlsFiles:
             )
         if mode in _VERIFY and not settings.client_tls_ca_file:
             raise ValueError("client_tls_sslmode requires client_tls_ca_file")
-        return self._engine.server_context(client_settings(settings))
+        found = client_settings(settings)
+        try:
+            return self._engine.server_context(found)
+        except ValueError as error:
+            raise ValueError(f"{_written(settings, 'client')}: {error}") from None
 
     def _server_context(self, settings: Settings) -> TlsContext:
-        return self._engine.client_context(server_settings(settings))
+        found = server_settings(settings)
+        try:
+            return self._engine.client_context(found)
+        except ValueError as error:
+            raise ValueError(f"{_written(settings, 'server')}: {error}") from None
 
 
 def client_settings(settings: Settings) -> TlsSettings:
@@ -89,6 +97,12 @@ def server_settings(settings: Settings) -> TlsSettings:
         verify_chain=mode in _VERIFY,
         verify_name=mode == "verify-full",
     )
+
+
+def _written(settings: Settings, side: str) -> str:
+    """The settings one of which the engine cannot use, as they stand in the file."""
+    names = (f"{side}_tls_{what}" for what in ("cert_file", "key_file", "ca_file", "ciphers"))
+    return ", ".join(f"{name} = {getattr(settings, name)}" for name in names if getattr(settings, name))
 
 
 def _versions(protocols: Sequence[str]) -> tuple[str, ...]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from pgshoal.config.model import Config, PeerConfig, Secret, UserConfig
+from pgshoal.config.model import Config, Origin, PeerConfig, Secret, UserConfig
+from pgshoal.errors import ConfigError
 from pgshoal.worker.reload import apply, reload
 from tests.support import messages as m
 from tests.worker.bench import Bench, close, entry
@@ -62,6 +64,21 @@ def test_boot_settings_stay(bench: Bench) -> None:
     settings(bench, listen_port=port + 1)
     assert bench.worker.config.settings.listen_port == port
     assert bench.log.has("listen_port changes only at a restart")
+
+
+def test_a_log_file_that_cannot_be_opened(bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing changes, and the error names file, line, setting and value."""
+    path = str(tmp_path / "nowhere" / "log")
+
+    def fail(logfile: str) -> None:
+        raise FileNotFoundError(2, "No such file or directory", logfile)
+
+    monkeypatch.setattr(bench.worker.log, "reopen", fail, raising=False)
+    before = bench.worker.config
+    fresh = replace(before, origins={("pgbouncer", "logfile"): Origin("a.ini", 7, path)})
+    with pytest.raises(ConfigError, match=rf"a\.ini:7: logfile = {path}: cannot open the file: No such file"):
+        apply(bench.worker, fresh)
+    assert bench.worker.config is before
 
 
 def test_sizes_apply_without_closing(bench: Bench) -> None:

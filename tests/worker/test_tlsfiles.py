@@ -113,6 +113,22 @@ def test_a_file_that_cannot_be_read_leaves_the_old_material(tmp_path: Path) -> N
     assert tls.client_required
 
 
+@pytest.mark.parametrize(("side", "verb"), [("client", "server_context"), ("server", "client_context")])
+def test_material_that_cannot_be_used_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, side: str, verb: str
+) -> None:
+    """Whatever the engine finds wrong, the settings and files it was given stand beside it."""
+
+    def fail(engine: StubEngine, found: object) -> None:
+        raise ValueError("no certificate in it")
+
+    monkeypatch.setattr(StubEngine, verb, fail)
+    f = files(tmp_path)
+    given = {f"{side}_tls_cert_file": f["cert"], f"{side}_tls_key_file": f["key"], f"{side}_tls_sslmode": "require"}
+    with pytest.raises(ValueError, match=rf"{side}_tls_cert_file = {f['cert']}, .*_tls_key_file = .*: no certificate"):
+        make().apply(Settings(**cast(Any, given)))
+
+
 def test_applying_again_reads_the_files_again(tmp_path: Path) -> None:
     """A renewed certificate is used after a reload."""
     tls = make()
