@@ -11,6 +11,7 @@ from pgshoal.bench.experiments import MB, Experiment
 from pgshoal.bench.raw import RawClient
 from pgshoal.bench.stand import Stand
 from pgshoal.demo import pgbench
+from pgshoal.demo.pgbench import Report
 from pgshoal.demo.pooler import Pooler
 
 Figures = Mapping[str, float]
@@ -35,24 +36,31 @@ def warm_up(stand: Stand, pooler: Pooler, experiment: Experiment) -> None:
 
 
 def run_pgbench(stand: Stand, pooler: Pooler, experiment: Experiment) -> Figures:
-    """CPU of the pooler per transaction, and the latency pgbench saw."""
+    """CPU of the pooler per transaction, and the latency pgbench saw.
+
+    Where clients stay connected their logins are another experiment's subject: they are measured apart and taken off.
+    """
     seconds = min(stand.sizes.seconds, experiment.longest_s)
-    arguments = (*experiment.arguments, "-T", str(seconds))
+    spent, report = spend(stand, pooler, experiment, "-T", str(seconds))
+    count = report.transactions
+    if "-C" not in experiment.arguments:
+        logins, few = spend(stand, pooler, experiment, "-t", "1")
+        spent = tuple(all_of_it - part for all_of_it, part in zip(spent, logins, strict=True))
+        count -= few.transactions
+    total, user, system = (part / count for part in spent)
+    return {"cpu": total, "cpu user": user, "cpu system": system, "latency": report.latency_ms, "tps": report.tps}
+
+
+def spend(stand: Stand, pooler: Pooler, experiment: Experiment, *until: str) -> tuple[tuple[float, ...], Report]:
+    """One run of pgbench: the pooler's CPU (all, user, system) in microseconds, and what pgbench reported."""
     before, split = process.cpu_ns(pooler.pid), process.cpu_split_us(pooler.pid)
+    arguments = (*experiment.arguments, *until)
     report = pgbench.measure(stand.cluster.programs["pgbench"], stand.target(pooler, experiment), arguments)
-    spent = process.cpu_ns(pooler.pid) - before
+    spent = (process.cpu_ns(pooler.pid) - before) / 1000
     if report.failed or not report.transactions:
         raise RuntimeError(f"pgbench: {report.transactions} transactions, {report.failed} failed")
-    user, system = (
-        (now - then) / report.transactions for now, then in zip(process.cpu_split_us(pooler.pid), split, strict=True)
-    )
-    return {
-        "cpu": spent / 1000 / report.transactions,
-        "cpu user": user,
-        "cpu system": system,
-        "latency": report.latency_ms,
-        "tps": report.tps,
-    }
+    parts = (now - then for now, then in zip(process.cpu_split_us(pooler.pid), split, strict=True))
+    return (spent, *parts), report
 
 
 def run_copy(stand: Stand, pooler: Pooler, experiment: Experiment) -> Figures:
