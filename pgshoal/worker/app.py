@@ -242,7 +242,10 @@ class Worker:
                     table[event[0]](*event[1:])
                 except Exception:
                     self._broken(event)
-            self.growth.run()
+            try:
+                self.growth.run()
+            except Exception:
+                self.log.error(f"internal error while looking for servers: {traceback.format_exc()}")
             if not self.engine.pending():
                 break
         self.log.flush()

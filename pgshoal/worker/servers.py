@@ -81,7 +81,13 @@ class Servers:
             return
         engine, port = self.worker.engine, pool.database.config.port
         target = endpoint(addresses[0], port)
-        conn = engine.connect(target, self.options)
+        try:
+            conn = engine.connect(target, self.options)
+        except ValueError as error:  # such as an IPv6 scope this machine does not have
+            self._uncount(pool)
+            self.worker.log.warning(f"{pool.database.name}/{pool.user.name} cannot connect to {host}: {error}")
+            self.failed(pool, f"connect failed: {error}")
+            return
         server = Server(
             conn,
             self.worker.next_number(),

@@ -322,3 +322,40 @@ def test_an_idle_server_is_told_goodbye(benches: Any) -> None:
     assert bench.engine.take(server)
     bench.worker.servers.close(bench.worker.servers.by_conn[server], "test")
     assert bench.heard(server) == m.message(b"X")
+
+
+def test_an_address_the_engine_has_no_use_for(benches: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is a failed attempt like any other: not counted, logged, tried again later."""
+    bench = benches(server_login_retry=1)
+    connect, calls = bench.engine.connect, []
+
+    def refuse(address: object, options: object) -> int:
+        calls.append(address)
+        raise ValueError("no such interface")
+
+    monkeypatch.setattr(bench.engine, "connect", refuse)
+    client = bench.login()
+    assert bench.log.has("no such interface")
+    assert bench.worker.pools.databases["app"].server_connections == 0
+    bench.pass_time(0.5)
+    assert len(calls) == 1
+    monkeypatch.setattr(bench.engine, "connect", connect)
+    bench.pass_time(1)
+    bench.serve(1)
+    assert bench.heard(client).endswith(m.ready())
+
+
+def test_a_fault_in_growth_does_not_end_the_worker(benches: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is logged as an internal error, and the next round tries again."""
+    bench = benches()
+
+    def fail(pool: object) -> None:
+        raise RuntimeError("out of luck")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(bench.worker.servers, "open", fail)
+        client = bench.login()
+        assert bench.log.has("internal error while looking for servers")
+    bench.pass_time(0.4)
+    bench.serve(1)
+    assert bench.heard(client).endswith(m.ready())

@@ -1,8 +1,9 @@
 //! Plain socket calls that every driver needs.
 
+use std::ffi::CString;
 use std::io;
 use std::mem::MaybeUninit;
-use std::net::{IpAddr, Shutdown, SocketAddr};
+use std::net::{IpAddr, Shutdown, SocketAddr, SocketAddrV6};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::time::Duration;
 
@@ -33,11 +34,15 @@ impl Address {
         if let Ok(ip) = host.parse::<IpAddr>() {
             return Ok(Address::Tcp(SocketAddr::new(ip, port)));
         }
-        // "fe80::1%2": the standard parser of socket addresses knows numeric scopes.
-        match format!("[{host}]:{port}").parse::<SocketAddr>() {
-            Ok(address) => Ok(Address::Tcp(address)),
-            Err(_) => Err(format!("not an IP address: {host:?}")),
-        }
+        let bad = || format!("not an IP address: {host:?}");
+        // "fe80::1%2" or "fe80::1%eth0".
+        let (ip, scope) = host.split_once('%').ok_or_else(bad)?;
+        let ip = ip.parse().map_err(|_| bad())?;
+        let scope = match scope.parse() {
+            Ok(number) => number,
+            Err(_) => interface(scope).ok_or_else(|| format!("no such interface: {scope:?}"))?,
+        };
+        Ok(Address::Tcp(SocketAddrV6::new(ip, port, 0, scope).into()))
     }
 
     fn to_sockaddr(&self) -> io::Result<SockAddr> {
@@ -50,6 +55,14 @@ impl Address {
             },
         }
     }
+}
+
+/// The number of a network interface.
+fn interface(name: &str) -> Option<u32> {
+    let name = CString::new(name).ok()?;
+    // SAFETY: the name ends in a zero byte and lives through the call.
+    let number = unsafe { libc::if_nametoindex(name.as_ptr()) };
+    (number != 0).then_some(number)
 }
 
 /// Sets the options; on a listening socket they are inherited by what is accepted.

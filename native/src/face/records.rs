@@ -2,6 +2,7 @@
 
 use pyo3::exceptions::{PyKeyError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
+use pyo3::types::PyString;
 
 use crate::core::{ConnFacts, EngineLimits, PoolCounts, PoolMode, PoolSpec, PoolStats, VerbError};
 use crate::driver::{Address, SocketOptions};
@@ -99,8 +100,8 @@ pub fn tls_settings(record: &Bound<'_, PyAny>) -> PyResult<TlsSettings> {
 
 /// (host, port) or a Unix path.
 pub fn address(value: &Bound<'_, PyAny>) -> PyResult<Address> {
-    if let Ok(path) = value.extract::<String>() {
-        return Ok(Address::Unix(path));
+    if let Ok(path) = value.downcast::<PyString>() {
+        return Ok(Address::Unix(path.to_str()?.into()));
     }
     let (host, port): (String, u16) = value.extract()?;
     Address::tcp(&host, port).map_err(PyValueError::new_err)
