@@ -289,6 +289,7 @@ class EpollDriver:
         if channel.closed:
             return
         channel.closed = True
+        channel.conn.socket = None  # no circle is left for the collector to find
         self._paused.discard(channel)
         self._channels.pop(channel.fd, None)
         if channel.tls is not None and not channel.blocked:
