@@ -1,0 +1,18 @@
+"""Fixtures of the engines' socket tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from pgshoal.engine.choose import choose
+from tests.engine.rig import Rig
+
+
+@pytest.fixture
+def rig(engine: str) -> Iterator[Rig]:
+    """A rig on the engine under test."""
+    made = Rig(choose(engine, pytest.fail))
+    yield made
+    made.close()
