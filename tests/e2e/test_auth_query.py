@@ -316,10 +316,17 @@ def test_lookups_wait_for_a_place(pg: Postgres, make: MakePooler) -> None:
     assert backends(pg, LOOKER) == 1
 
 
+def end_lookups(pg: Postgres) -> None:
+    """Ends the backends that earlier tests left behind: one that sleeps outlives its connection."""
+    pg.query(f"select pg_terminate_backend(pid) from pg_stat_activity where usename = '{LOOKER}'")
+    until(lambda: backends(pg, LOOKER) == 0, "the end of earlier lookups")
+
+
 def test_a_slow_lookup_does_not_stop_others(pg: Postgres, make: MakePooler) -> None:
     """While one query hangs the pool grows for the next; who waits too long is told, and its server comes back."""
     slow = "select $1::text, case when $1 = 'slow' then pg_sleep(60)::text else 'pw' end"
     pooler = make(**PLAIN, auth_query=slow, client_login_timeout=2)
+    end_lookups(pg)
     with FakeClient((pooler.host, pooler.port)) as client:
         client.send(m.startup({"user": "slow", "database": "app"}))
         until(lambda: backends(pg, LOOKER) == 1, "the slow lookup")
@@ -332,6 +339,7 @@ def test_waiting_for_a_place_has_its_limit(pg: Postgres, make: MakePooler) -> No
     """query_wait_timeout counts for lookups in line, which SHOW POOLS shows."""
     slow = "select $1::text, case when $1 = 'slow' then pg_sleep(60)::text else 'pw' end"
     pooler = make(**PLAIN, auth_query=slow, default_pool_size=1, query_wait_timeout=2)
+    end_lookups(pg)
     with FakeClient((pooler.host, pooler.port)) as first, FakeClient((pooler.host, pooler.port)) as second:
         first.send(m.startup({"user": "slow", "database": "app"}))
         until(lambda: backends(pg, LOOKER) == 1, "the slow lookup")
