@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from pgshoal.config import effective
@@ -77,9 +78,10 @@ class Janitor:
         worker = self.worker
         for server in list(pool.servers.values()):
             if server.close_needed and server.state is ServerState.POOLED:
-                facts = worker.engine.facts(server.conn)
-                if facts.mode == "linked" and facts.status == "I" and facts.queue_length == 0:
-                    worker.servers.close(server, lifetimes.CHANGED)
+                with suppress(KeyError):  # it died in this same round; its CLOSED is still to be read
+                    facts = worker.engine.facts(server.conn)
+                    if facts.mode == "linked" and facts.status == "I" and facts.queue_length == 0:
+                        worker.servers.close(server, lifetimes.CHANGED)
 
     @staticmethod
     def _facts(pool: Pool, conn: int, since_us: int, now_us: int, used: bool) -> lifetimes.ServerFacts:
@@ -89,7 +91,7 @@ class Janitor:
 
     def _carry_out(self, pool: Pool, conn: int, reason: str, now_us: int) -> None:
         servers, server = self.worker.servers, pool.servers.get(conn)
-        if server is None or (server.state is ServerState.POOLED and not self.worker.engine.take(conn)):
+        if server is None or (server.state is ServerState.POOLED and not servers.take(server)):
             return
         if reason == lifetimes.CHECK:
             server.released_us = now_us

@@ -10,7 +10,7 @@ from pgshoal.errors import refuse
 from pgshoal.policy import lifetimes
 from pgshoal.worker import clients
 from pgshoal.worker.cancel import CancelDelivery
-from pgshoal.worker.records import Database, Pool, Server, ServerState
+from pgshoal.worker.records import Database, Pool, ServerState
 
 if TYPE_CHECKING:
     from pgshoal.worker.app import Worker
@@ -65,11 +65,8 @@ class Pause:
 
     def _close_unused(self, pool: Pool, reason: str) -> None:
         for server in list(pool.servers.values()):
-            if server.state in (ServerState.USED, ServerState.LOGIN) or self._take(server):
+            if server.state in (ServerState.USED, ServerState.LOGIN) or self.worker.servers.take(server):
                 self.worker.servers.close(server, reason)
-
-    def _take(self, server: Server) -> bool:
-        return server.state is ServerState.POOLED and self.worker.engine.take(server.conn)
 
     @staticmethod
     def _busy(pool: Pool) -> bool:
@@ -137,7 +134,7 @@ class Pause:
         for server in list(pool.servers.values()):
             if server.state is ServerState.CANCEL:
                 continue
-            if server.state is ServerState.USED or self._take(server):
+            if server.state is ServerState.USED or self.worker.servers.take(server):
                 self.worker.servers.close(server, lifetimes.CLOSE_NEEDED)
             else:
                 self.worker.servers.dirty(server)

@@ -221,7 +221,15 @@ class Servers:
 
     def mark(self, server: Server) -> None:
         """Make the next release of a busy server come to `returned`."""
-        self.worker.engine.decide(server.conn, True)
+        with contextlib.suppress(KeyError):  # it died in this same wake; its CLOSED is still in the list
+            self.worker.engine.decide(server.conn, True)
+
+    def take(self, server: Server) -> bool:
+        """Take an idle server out of its pool; False if it is not idle, or has died in this same wake."""
+        try:
+            return server.state is ServerState.POOLED and self.worker.engine.take(server.conn)
+        except KeyError:
+            return False
 
     def dirty(self, server: Server) -> None:
         """Close a server as soon as nobody uses it."""
@@ -304,7 +312,8 @@ class Servers:
         sql = self.worker.config.settings.server_check_query
         server.state = ServerState.TESTED
         text = "" if sql == EMPTY_CHECK else sql
-        ServerQuery(self.worker, server, text, "test query failed", lambda error: self._checked(server))
+        with contextlib.suppress(KeyError):  # as in `mark`; its handler hears of it
+            ServerQuery(self.worker, server, text, "test query failed", lambda error: self._checked(server))
 
     def _checked(self, server: Server) -> None:
         reason = self.unfit(server)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
 from pgshoal.errors import Refused
+from pgshoal.worker.records import ServerState
 from tests.support import messages as m
 from tests.worker.bench import Bench, close
 
@@ -198,3 +200,42 @@ def test_shutdown_waits_for_clients(bench: Bench) -> None:
     bench.say(client, m.message(b"X"))
     bench.pass_time(0.4)
     assert bench.worker.exit_code == 0
+
+
+def test_a_server_that_died_in_the_same_wake(bench: Bench) -> None:
+    """RECONNECT and PAUSE go on to the other servers; what was read of the dead one follows."""
+    client, other = bench.login(), bench.login()
+    bench.serve()
+    for conn in (client, other):
+        bench.say(conn, m.query("select 1"))
+    bench.serve()
+    first, second = bench.worker.servers.by_conn
+    bench.answer(first)
+    bench.engine.received_eof(first)
+    bench.worker.pause.reconnect(None)
+    assert bench.worker.servers.by_conn[second].close_needed
+    bench.engine.received_eof(second)
+    told: list[bool] = []
+    bench.worker.pause.pause(None, told.append)
+    bench.worker.drain()
+    assert told == [True]
+    assert bench.worker.servers.by_conn == {}
+
+
+def test_a_server_set_aside_that_died_in_the_same_wake(bench: Bench) -> None:
+    """Its check is not begun, and the client that wanted it gets another one."""
+    settings = replace(bench.worker.config.settings, server_check_query="select 1", server_check_delay=1)
+    bench.worker.config = replace(bench.worker.config, settings=settings)
+    client = bench.login()
+    (server,) = bench.serve()
+    bench.pass_time(2)
+    assert bench.worker.servers.by_conn[server].state is ServerState.USED
+    bench.engine.received(client, m.query("select 1"))
+    bench.engine.received_eof(server)
+    bench.worker.growth.tick()
+    bench.worker.growth.run()
+    bench.worker.drain()
+    bench.pass_time(0.4)
+    assert not bench.alive(server)
+    assert len(bench.new_servers()) == 1
+    assert not bench.log.has("internal error")

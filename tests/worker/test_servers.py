@@ -359,3 +359,14 @@ def test_a_fault_in_growth_does_not_end_the_worker(benches: Any, monkeypatch: py
     bench.pass_time(0.4)
     bench.serve(1)
     assert bench.heard(client).endswith(m.ready())
+
+
+def test_a_busy_old_server_whose_client_is_thrown_out(benches: Any) -> None:
+    """The round in which a limit ends client and server goes on to the end."""
+    bench = benches(server_lifetime=1, query_timeout=1)
+    client = bench.login()
+    (server,) = bench.serve(1)
+    bench.say(client, m.query("select pg_sleep(9)"))
+    bench.pass_time(3)
+    assert not bench.alive(server)
+    assert not bench.log.has("internal error")
