@@ -60,6 +60,7 @@ class EpollDriver:
         if again:
             self._again = []
         foreign: list[tuple[int, int]] = []
+        accepting: list[Listener] = []
         channels = self._channels
         for fd, mask in ready:
             channel = channels.get(fd)
@@ -71,7 +72,10 @@ class EpollDriver:
             elif fd in self._foreign:
                 foreign.append((fd, (1 if mask & ~_OUT else 0) | (2 if mask & ~_IN else 0)))
             elif fd in self._listeners:
-                self._accept(self._listeners[fd])
+                accepting.append(self._listeners[fd])
+        # Not before: a new socket may get the number of one closed above, of which `ready` has still something to say.
+        for listener in accepting:
+            self._accept(listener)
         for channel in again:
             if not channel.closed:
                 channel.again = False
