@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import astuple, dataclass, fields
 from typing import TYPE_CHECKING
 
-from pgshoal.engine.contract import PoolId
+from pgshoal.engine.contract import PoolId, PoolStats
 from pgshoal.worker.records import Pool
 
 if TYPE_CHECKING:
@@ -14,20 +14,9 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Totals:
-    """Counts since the start. Times in microseconds; the order is that of SHOW STATS_TOTALS."""
+class Totals(PoolStats):
+    """Counts since the start: what engines count for a pool, and logins. The order is that of SHOW STATS_TOTALS."""
 
-    server_assignment_count: int = 0
-    xact_count: int = 0
-    query_count: int = 0
-    client_bytes: int = 0
-    server_bytes: int = 0
-    xact_time_us: int = 0
-    query_time_us: int = 0
-    wait_time_us: int = 0
-    client_parse_count: int = 0
-    server_parse_count: int = 0
-    bind_count: int = 0
     client_login_count: int = 0
 
     def plus(self, other: Totals) -> Totals:

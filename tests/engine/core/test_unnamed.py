@@ -3,25 +3,15 @@
 from __future__ import annotations
 
 from tests.engine.core.harness import IDLE, Bench
-from tests.engine.core.test_prepared import prepare, use
+from tests.engine.core.test_prepared import ONE, TAG, THREE, TWO, prepare, use
 from tests.support.messages import (
     SYNC,
     bind,
     close,
-    command_complete,
     error,
-    message,
     parse,
     query,
 )
-
-ONE, TWO, THREE = b"1\0\0\0\x04", b"2\0\0\0\x04", b"3\0\0\0\x04"
-NO_DATA = b"n\0\0\0\x04"
-PARAMETERS = message(b"t", b"\0\0")
-TAG = command_complete("SELECT 1")
-VOID = parse("PGBOUNCER_VOID", "")
-ERROR = error("42P01", "no such table")
-STALE = error("0A000", "cached plan must not change result type")
 
 
 def test_parse_and_bind_split_by_sync(core: Bench) -> None:
