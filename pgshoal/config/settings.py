@@ -228,8 +228,8 @@ def _tls(side: str, default_mode: str, peer: str) -> tuple[Setting, ...]:
 _TLS = (
     *_tls("client", "disable", "clients"),
     *_tls("server", "prefer", "servers"),
-    _main("client_tls_dheparams", _DHE, "auto", "DHE key exchange with clients"),
-    _main("client_tls_ecdhcurve", TEXT, "auto", "ECDH curve with clients: none, auto or a curve's name"),
+    _main("client_tls_dheparams", _DHE, "auto", "DHE key exchange with clients", built=False, but=("auto", "none")),
+    _main("client_tls_ecdhcurve", TEXT, "auto", "curve with clients: none, auto or a name", built=False, but=("auto",)),
 )
 
 _OURS = (

@@ -61,6 +61,8 @@ def test_show_all_lists_defaults_and_everything_unbuilt(write: Write) -> None:
         ("auth_type = hba", "hba"),
         ("workers = 2", "2"),
         ("budget = static", "static"),
+        ("client_tls_ecdhcurve = secp384r1", "secp384r1"),
+        ("client_tls_dheparams = legacy", "legacy"),
         ("http_listen = localhost:80", "localhost:80"),
         ("auth_ldap_options = ldapbindpasswd=geheim", "<hidden>"),
     ],
