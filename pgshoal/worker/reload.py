@@ -22,7 +22,7 @@ def reload(worker: Worker) -> bool:
     """Read the files again; False if anything in them is wrong: then all stays as it was and the log says why."""
     worker.notify(f"RELOADING=1\nMONOTONIC_USEC={time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000}")
     try:
-        fresh = load.load(worker.config.path, worker.overrides)
+        fresh = load.load(worker.config.settings.conffile or worker.config.path, worker.overrides)
         apply(worker, fresh)
     except (ConfigError, OSError, ValueError) as error:
         worker.log.error(str(error))

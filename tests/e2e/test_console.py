@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -298,6 +299,22 @@ def test_set_and_reload(make: MakePooler) -> None:
             session.execute("reload")
         assert failed.value.sqlstate == "F0000"
         assert only(session.execute("show config").fetchall(), key="pool_mode")["value"] == "transaction"
+
+
+def test_reload_from_another_file(make: MakePooler) -> None:
+    """After SET conffile the next RELOAD, and those after it, read that file."""
+    pooler = make()
+    with console(pooler) as session:
+        old = Path(only(session.execute("show config").fetchall(), key="conffile")["value"])
+        new = old.with_name("other.ini")
+        new.write_text(old.read_text().replace("pool_mode = transaction", "pool_mode = statement"))
+        new.chmod(0o644)
+        session.execute(f"set conffile = '{new}'".encode())
+        for _ in range(2):
+            session.execute("reload")
+            found = session.execute("show config").fetchall()
+            assert only(found, key="pool_mode")["value"] == "statement"
+            assert only(found, key="conffile")["value"] == str(new)
 
 
 def test_what_jdbc_sends_first_is_accepted(make: MakePooler) -> None:
