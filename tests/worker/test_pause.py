@@ -170,6 +170,20 @@ def test_reconnect_drops_logins_under_way(bench: Bench) -> None:
     assert len(bench.new_servers()) == 1
 
 
+def test_pause_while_a_server_logs_in(bench: Bench) -> None:
+    """PAUSE drops it without a penalty: after RESUME the next connection is tried at once."""
+    client = bench.login()
+    (server,) = bench.new_servers()
+    told: list[bool] = []
+    bench.worker.pause.pause(None, told.append)
+    bench.worker.drain()
+    assert (told, bench.alive(server)) == ([True], False)
+    bench.worker.pause.resume(None)
+    bench.worker.drain()
+    bench.serve()
+    assert bench.heard(client).endswith(m.ready())
+
+
 def test_shutdown_waits_for_servers(bench: Bench) -> None:
     """Waiting clients are told, busy ones finish, and the worker stops when no server is left."""
     busy, waiting = bench.login(), bench.login()

@@ -10,6 +10,7 @@ from tests.e2e.reports.conftest import MakePooler
 from tests.support import messages as m
 from tests.support.fakeclient import FakeClient, LoginRefused, Message
 from tests.support.pooler import Pooler
+from tests.support.postgres import PASSWORDS
 
 
 def start(pooler: Pooler) -> FakeClient:
@@ -32,6 +33,19 @@ def test_newer_minor_is_negotiated_once(make_pooler: MakePooler, cut: bool, prot
         minor, count = struct.unpack("!ii", answer[:8])
         assert (minor, count) == (0x30000, 2)
         assert answer[8:].split(b"\0")[:2] == [b"_pq_.test_protocol_negotiation", b"_pq_.x"]
+        assert client.query("select 1")[-1].payload == b"I"
+
+
+def test_negotiation_before_a_lookup(make_pooler: MakePooler, cut: bool) -> None:
+    """A login that waits for auth_query is told once, too."""
+    pooler = make_pooler(
+        userlist={"bob": PASSWORDS["bob"]},
+        auth_user="bob",
+        auth_query=f"select $1::text, '{PASSWORDS['alice']}'::text",
+    )
+    with start(pooler) as client:
+        found = client.login("alice", "app", PASSWORDS["alice"], protocol=0x30002, cut=int(cut), **{"_pq_.x": "1"})
+        assert negotiations(found) == [b"\0\3\0\0\0\0\0\1_pq_.x\0"]
         assert client.query("select 1")[-1].payload == b"I"
 
 
