@@ -187,4 +187,5 @@ def _alive(path: Path) -> bool:
         return False
     except PermissionError:
         return True
-    return pid > 0
+    # In a container the process before us often had our number.
+    return pid > 0 and pid != os.getpid()

@@ -58,9 +58,9 @@ def test_pidfile_of_a_living_process(tmp_path: Path) -> None:
     assert path.exists()
 
 
-@pytest.mark.parametrize("text", ["4194305\n", "nonsense", ""])
+@pytest.mark.parametrize("text", ["4194305\n", f"{os.getpid()}\n", "nonsense", ""])
 def test_stale_pidfile(tmp_path: Path, text: str) -> None:
-    """What names no process is removed, and ours is written and removed in its time."""
+    """What names no process, or ourselves, is removed, and ours is written and removed in its time."""
     path = tmp_path / "pid"
     path.write_text(text)
     log = QuietLog()

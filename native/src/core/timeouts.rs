@@ -97,8 +97,9 @@ fn linked(now: u64, link: &Link, pool: &Pool) -> Option<&'static str> {
     {
         return Some("query_timeout");
     }
-    if idle && link.status != b'I' && over(now, link.last_answer, spec.idle_transaction_timeout_us)
-    {
+    // A release that waits for the rest of a client's message keeps the server as a block does.
+    let kept = idle && (link.status != b'I' || link.due);
+    if kept && over(now, link.last_answer, spec.idle_transaction_timeout_us) {
         return Some("idle_transaction_timeout");
     }
     let in_xact = link

@@ -66,8 +66,10 @@ def _linked(client: Client, now: int) -> str:
         return ""
     if server.queue and _past(server.query_us, spec.query_timeout_us, now):
         return "query_timeout"
-    in_block = server.status in ("T", "E") and not server.queue
-    if in_block and _past(server.last_us, spec.idle_transaction_timeout_us, now):
+    # A release that waits for the rest of a client's message keeps the server as a block does.
+    half = pool.pooled and client.skip and client.forwarding and not server.busy and not client.errored
+    kept = not server.queue and (half or server.status != "I")
+    if kept and _past(server.last_us, spec.idle_transaction_timeout_us, now):
         return "idle_transaction_timeout"
     if server.xact_us and _past(server.xact_us, spec.transaction_timeout_us, now):
         return "transaction_timeout"

@@ -136,6 +136,21 @@ def test_idle_transaction_timeout(core: Bench) -> None:
     assert core.overdue() == []
 
 
+def test_half_a_message_behind_the_end(core: Bench) -> None:
+    """A client that never ends a message it began keeps its server no longer than one that idles in a block."""
+    core.pool(idle_transaction_timeout_us=10 * SECOND)
+    client, server = core.linked(query("x"), b"d\0\0\x10\0half")
+    server.say(TAG, IDLE)
+    assert (client.mode, server.mode) == ("linked", "linked")
+    core.tick(10)
+    assert core.overdue() == []
+    core.tick(1)
+    assert core.overdue() == [(client.id, "idle_transaction_timeout")]
+    client.say(b"x" * (0x1000 - 8))
+    assert (client.mode, server.mode) == ("parked", "idle")
+    assert core.overdue() == []
+
+
 def test_transaction_timeout(core: Bench) -> None:
     """Counted from the first request of the transaction, busy or not."""
     core.pool(transaction_timeout_us=10 * SECOND)
