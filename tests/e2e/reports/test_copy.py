@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import threading
 import time
 from collections.abc import Callable
@@ -35,8 +36,8 @@ def table(pg15: Postgres) -> str:
 def test_server_fails_copy_while_client_sends(
     make_pooler: MakePooler, lanes: OpenLane, table: str, end: bytes, in_transaction: bool
 ) -> None:
-    """After the server's error late COPY messages are dropped, and the next client is served."""
-    pooler = make_pooler()
+    """After the server's error late COPY messages are dropped, the next client is served, the pool is idle again."""
+    pooler = make_pooler(auth_type="trust")
     a, b = lanes(pooler), lanes(pooler)
     if in_transaction:
         a.ask(m.query("begin"))
@@ -57,6 +58,8 @@ def test_server_fails_copy_while_client_sends(
         a.send(copy_data(f"{index}\teven later\n"))
     assert kinds(b.ask(m.query("select 1"))) == "TDCZ"
     assert kinds(a.ask(m.query(f"select count(*) from {table}"))) == "TDCZ"
+    (pool,) = [row for row in pooler.admin("SHOW POOLS") if row["database"] == "app"]
+    assert (pool["sv_idle"], pool["sv_active"], pool["cl_waiting"]) == (1, 0, 0)
 
 
 def test_copy_outside_a_transaction_keeps_its_server(make_pooler: MakePooler, pg15: Postgres, table: str) -> None:
@@ -83,6 +86,21 @@ def test_copy_outside_a_transaction_keeps_its_server(make_pooler: MakePooler, pg
     assert pg15.query(f"select count(*), sum(id) from {table}", "app") == [
         (200, sum(n * 1000 + i for n in range(10) for i in range(20)))
     ]
+
+
+def test_psql_copies_from_a_slow_pipe(make_pooler: MakePooler, pg15: Postgres, table: str) -> None:
+    """A thousand rows that reach psql in four parts, 200 ms apart, all arrive, outside a transaction."""
+    pooler = make_pooler(auth_type="trust")
+    command = ["psql", "-X", pooler.dsn("app", "alice"), "-c", f"copy {table}(id) from stdin"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as psql:
+        assert psql.stdin is not None
+        for part in range(4):
+            psql.stdin.write("".join(f"{part * 250 + row}\n" for row in range(250)))
+            psql.stdin.flush()
+            time.sleep(0.2)
+        psql.stdin.close()
+        assert psql.wait(20) == 0
+    assert pg15.query(f"select count(*), sum(id) from {table}", "app") == [(1000, 499500)]
 
 
 def test_extended_copy_with_early_sync(make_pooler: MakePooler, lanes: OpenLane, table: str) -> None:

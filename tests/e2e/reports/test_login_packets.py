@@ -10,7 +10,8 @@ from tests.e2e.reports.conftest import MakePooler
 from tests.support import messages as m
 from tests.support.fakeclient import FakeClient, LoginRefused, Message
 from tests.support.pooler import Pooler
-from tests.support.postgres import PASSWORDS
+from tests.support.postgres import PASSWORDS, Postgres
+from tests.support.proxy import BrokenProxy, Fault
 
 
 def start(pooler: Pooler) -> FakeClient:
@@ -83,6 +84,16 @@ def test_password_of_sixty_kilobytes(make_pooler: MakePooler, cut: bool) -> None
         client.login("alice", "app", "p" * 60000, cut=4000 if cut else 0)
     with start(pooler) as client:
         client.login("alice", "app", "alice-secret")
+
+
+def test_server_login_in_single_bytes(pg15: Postgres, engine: str) -> None:
+    """A server whose login, SCRAM included, travels byte by byte both ways is logged in to and relayed."""
+    slow = Fault(chunk=1)
+    settings = {"engine": engine, "auth_type": "trust", "server_tls_sslmode": "disable"}
+    with BrokenProxy((pg15.host, pg15.port), up=slow, down=slow) as proxy:
+        entry = proxy.database(user="scram_user", password=PASSWORDS["scram_user"])
+        with Pooler({"app": entry}, **settings) as pooler:
+            assert pooler.query("select current_user, repeat('x', 3000)") == [("scram_user", "x" * 3000)]
 
 
 def test_memory_stays_flat_over_negotiating_logins(make_pooler: MakePooler) -> None:
