@@ -19,7 +19,8 @@ import asyncpg
 import psutil
 import psycopg
 
-from tests.support.pooler import Pooler, database
+from tests.support.certs import Authority
+from tests.support.pooler import Pooler, database, tls_client_side
 from tests.support.postgres import Postgres
 
 ACCOUNTS = 20
@@ -50,6 +51,7 @@ class World:
     pooler: Pooler
     major: int
     chaos: bool
+    tls: bool
     deadline: float
     #: A server started by a thread ends with that thread, so one thread stays for all of it.
     hand: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1))
@@ -89,7 +91,8 @@ class Person:
         """The connection, opened again if it was lost."""
         if self.conn is None or self.conn.closed:
             options = f"-c timezone={self.zone}"
-            dsn = self.world.pooler.dsn("app", "alice", application_name=self.tag, options=options, connect_timeout=60)
+            more = {"application_name": self.tag, "options": options, "connect_timeout": 60}
+            dsn = self.world.pooler.dsn("app", "alice", sslmode="require" if self.world.tls else "disable", **more)
             self.conn = await psycopg.AsyncConnection.connect(dsn, autocommit=True)
             if self.world.major >= 18:
                 await self.conn.execute(f"set search_path to {self.path}, public".encode())
@@ -230,7 +233,14 @@ class Person:
     async def guest(self) -> None:
         """asyncpg prepares, binds and pages in binary."""
         pooler = self.world.pooler
-        facts = {"host": pooler.host, "port": pooler.port, "user": "alice", "database": "app", "timeout": 60}
+        facts: dict[str, Any] = {
+            "host": pooler.host,
+            "port": pooler.port,
+            "user": "alice",
+            "database": "app",
+            "timeout": 60,
+        }
+        facts["ssl"] = "require" if self.world.tls else "disable"
         conn = await asyncpg.connect(**facts, server_settings={"application_name": self.tag})
         try:
             for _ in range(self.dice.randrange(1, 6)):
@@ -330,22 +340,31 @@ def settled(world: World) -> None:
     world.check(world.pooler.running, "the pooler has died")
 
 
-def soak(engine: str, major: int, seconds: float, clients: int, chaos: bool) -> bool:
+def soak(engine: str, given: argparse.Namespace) -> bool:
     """One engine, one server version; true if every promise held."""
-    with Postgres(major, settings={"synchronous_commit": "on"}) as pg:  # what was confirmed survives a crash
+    authority = Authority() if given.tls else None
+    # Committed at once: what was confirmed survives a crash.
+    with Postgres(given.major, settings={"synchronous_commit": "on"}, tls=authority) as pg:
         with pg.connect(dbname="app") as conn:
             conn.execute(SETUP.encode())
-        settings = {"pool_mode": "transaction", "default_pool_size": 8, "server_login_retry": 1, "max_client_conn": 500}
+        settings: dict[str, Any] = {
+            "pool_mode": "transaction",
+            "default_pool_size": 8,
+            "server_login_retry": 1,
+            "max_client_conn": 500,
+        }
+        if authority is not None:
+            settings.update(tls_client_side(authority.server), server_tls_sslmode="require")
         with Pooler({"app": database(pg)}, engine=engine, **settings) as pooler:
-            world = World(pg, pooler, major, chaos, time.monotonic() + seconds)
-            asyncio.run(cycle(world, clients))
+            world = World(pg, pooler, given.major, given.chaos, given.tls, time.monotonic() + given.seconds)
+            asyncio.run(cycle(world, given.clients))
             settled(world)
             if world.wrong:
                 log = pooler.log_text()
                 start = max(0, log.find("Traceback") - 500) if "Traceback" in log else -2000
                 print(log[start:][:4000], file=sys.stderr)
     facts = ", ".join(f"{name} {count}" for name, count in sorted(world.done.items()))
-    print(f"{engine} on PostgreSQL {major}: {'FAILED' if world.wrong else 'held'} ({facts})")
+    print(f"{engine} on PostgreSQL {given.major}: {'FAILED' if world.wrong else 'held'} ({facts})")
     return not world.wrong
 
 
@@ -356,10 +375,11 @@ def main() -> int:
     parser.add_argument("--major", type=int, default=15)
     parser.add_argument("--seconds", type=float, default=120, help="for each engine")
     parser.add_argument("--clients", type=int, default=40)
+    parser.add_argument("--tls", action="store_true", help="on both sides; PostgreSQL 15")
     parser.add_argument("--chaos", action="store_true", help="the server dies, servers are killed, the pooler pauses")
     given = parser.parse_args()
-    good = [soak(engine, given.major, given.seconds, given.clients, given.chaos) for engine in given.engines.split(",")]
-    return 0 if all(good) else 1
+    failed = [engine for engine in given.engines.split(",") if not soak(engine, given)]
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":
