@@ -20,7 +20,7 @@ BENCH_ARGS ?=
 DEMO_ARGS ?=
 FUZZ_SECONDS ?= 60
 
-.PHONY: help setup demo test check check-python check-rust format bench fuzz clean
+.PHONY: help setup demo test check check-python check-rust format bench soak fuzz clean
 
 help:
 	@echo "make setup   a virtual environment in .venv with everything, and the native engine in release mode"
@@ -28,6 +28,7 @@ help:
 	@echo "make test    everything that must hold: style, types, lints, unit and end-to-end tests on all engines"
 	@echo "make check   the static part of it"
 	@echo "make bench   ratios against PgBouncer in the same run (BENCH_ARGS=--quick)"
+	@echo "make soak    many misbehaving clients for minutes on each engine (SOAK_ARGS='--seconds 3600 --tls --chaos')"
 	@echo "make fuzz    each fuzz target for FUZZ_SECONDS=$(FUZZ_SECONDS)"
 
 setup: $(VENV)/.installed $(VENV)/.engine
@@ -72,6 +73,9 @@ format: setup
 
 bench: setup
 	$(BIN)/python -m pgshoal.bench $(BENCH_ARGS)
+
+soak: setup
+	$(BIN)/python -m tests.soak $(SOAK_ARGS)
 
 # A stable compiler will do: RUSTC_BOOTSTRAP lets it take the sanitizer flags that cargo-fuzz sets.
 fuzz: setup
