@@ -250,7 +250,11 @@ def test_kill_and_resume(make: MakePooler) -> None:
     assert pooler.admin("show servers") == []
     with ThreadPoolExecutor() as threads:
         asked = threads.submit(pooler.query, "select 1")
-        until(lambda: bool(pool(pooler)["cl_waiting"] == 1), "the new client in line")
+        # KILL has freed the pool: there is no row until the new client has come.
+        until(
+            lambda: any((row["database"], row["cl_waiting"]) == ("app", 1) for row in pooler.admin("show pools")),
+            "the new client in line",
+        )
         pooler.admin("resume app")
         assert asked.result(20) == [(1,)]
 

@@ -97,7 +97,7 @@ def test_server_login_in_single_bytes(pg15: Postgres, engine: str) -> None:
 
 
 def test_memory_stays_flat_over_negotiating_logins(make_pooler: MakePooler) -> None:
-    """Two thousand logins with protocol options leave no memory behind worth speaking of."""
+    """Thousands of logins with protocol options leave no memory behind worth speaking of."""
     pooler = make_pooler(auth_type="trust", log_connections=0, log_disconnections=0)
 
     def rss_kb() -> int:
@@ -110,7 +110,7 @@ def test_memory_stays_flat_over_negotiating_logins(make_pooler: MakePooler) -> N
                 client.login("alice", "app", protocol=0x3270F, **{f"_pq_.option{n}": "x" for n in range(20)})
                 client.send(m.TERMINATE)
 
-    logins(300)
+    logins(1500)
     before = rss_kb()
-    logins(1700)
-    assert rss_kb() - before < 1500
+    logins(2500)
+    assert rss_kb() - before < 2000
