@@ -158,8 +158,13 @@ class Servers:
         self.failed(server.pool, reason, refused)
 
     def refuse_starved(self, pool: Pool) -> None:
-        """A pool whose last login was refused and that has no server tells its clients so, and is tried again."""
-        if pool.last_login_failed and not self.worker.pools.connected(pool):
+        """A pool whose last login failed and that has no server tells its clients so, until the next attempt is due.
+
+        Then they wait for that attempt: if all were refused, nobody would be left for whom one is made.
+        """
+        retry_us = self.worker.config.settings.server_login_retry * 1_000_000
+        due = self.worker.engine.now_us() - pool.last_connect_failed_us >= retry_us
+        if pool.last_login_failed and not due and not self.worker.pools.connected(pool):
             refused = refuse("server_login_failing", reason=pool.last_error)
             for conn in self.worker.engine.waiting_clients(pool.id):
                 client = self.worker.front.clients.get(conn)
