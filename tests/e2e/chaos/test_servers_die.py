@@ -54,6 +54,17 @@ def test_a_backend_is_killed(pooler: Pooler, mortal: Postgres) -> None:
     settled(pooler, mortal)
 
 
+def test_a_restart(pooler: Pooler, mortal: Postgres) -> None:
+    """A fast shutdown under load; the clients that come during it are told, those that come after it are served."""
+    with Crowd(pooler, ["app"]) as crowd:
+        crowd.more()
+        mortal.stop()
+        until(lambda: sum(crowd.lost.values()) > 0, "somebody hears of the shutdown")
+        mortal.start()
+        crowd.more(100)
+    settled(pooler, mortal)
+
+
 def test_a_server_that_stands_still(pooler: Pooler, mortal: Postgres) -> None:
     """Its clients wait, the console answers, and when it moves again all is as before."""
     with Crowd(pooler, ["app"], size=16) as crowd:
