@@ -26,6 +26,15 @@ def quoted(text: str) -> str:
     return '"' + text.replace('"', '""') + '"'
 
 
+def _connects(family: socket.AddressFamily, address: tuple[str, int] | str) -> bool:
+    with socket.socket(family) as probe:
+        try:
+            probe.connect(address)
+        except OSError:
+            return False
+    return True
+
+
 class Pooler:
     """One pgshoal process; keyword settings become [pgbouncer] lines, the mappings become sections."""
 
@@ -112,7 +121,7 @@ class Pooler:
         self._process = self._spawn()
 
     def start(self) -> None:
-        """Starts the pooler and waits until its port (or, without TCP, its Unix socket) accepts."""
+        """Starts the pooler and waits until all it was told to listen on accepts."""
         self.launch()
         deadline = time.monotonic() + START_LIMIT_S
         while time.monotonic() < deadline and self.running:
@@ -124,14 +133,12 @@ class Pooler:
         raise RuntimeError(f"{self.name} does not accept connections; its log ends:\n{text}")
 
     def accepts(self) -> bool:
-        """Whether a connection to the pooler succeeds at this moment."""
+        """Whether connections to the pooler succeed at this moment: by TCP and by its Unix socket, if it has them."""
+        folder = str(self.settings["unix_socket_dir"] or "")
+        path = f"{folder}/.s.PGSQL.{self.port}"
         tcp = str(self.settings["listen_addr"] or "") != ""
-        with socket.socket(socket.AF_INET if tcp else socket.AF_UNIX) as probe:
-            try:
-                probe.connect((self.host, self.port) if tcp else str(self.folder / f".s.PGSQL.{self.port}"))
-            except OSError:
-                return False
-        return True
+        unix = folder != "" and _connects(socket.AF_UNIX, "\0" + path[1:] if path.startswith("@") else path)
+        return (not tcp or _connects(socket.AF_INET, (self.host, self.port))) and (unix or not folder)
 
     @property
     def running(self) -> bool:

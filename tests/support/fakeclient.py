@@ -41,7 +41,11 @@ class FakeClient:
         self.socket.settimeout(wait_s)
         if family == socket.AF_INET:
             self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.socket.connect(address)
+        try:
+            self.socket.connect(address)
+        except OSError:
+            self.socket.close()
+            raise
         self.wait_s = wait_s
         self.parameters: dict[str, str] = {}
         self.key = b""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any
@@ -63,6 +64,20 @@ def test_a_restart(pooler: Pooler, mortal: Postgres) -> None:
         mortal.start()
         crowd.more(100)
     settled(pooler, mortal)
+
+
+def test_an_outage_longer_than_anybody_waits(mortal: Postgres, engine: str) -> None:
+    """When the server is back, an attempt is made although everybody who waited for one has long been refused."""
+    settings: dict[str, Any] = {"default_pool_size": 3, "server_login_retry": 0.3, "query_wait_timeout": 1}
+    with Pooler({"app": database(mortal)}, engine=engine, pool_mode="transaction", **settings) as pooler:
+        with Crowd(pooler, ["app"]) as crowd:
+            crowd.more()
+            mortal.stop()
+            begun = time.monotonic()
+            until(lambda: time.monotonic() - begun > 4 * settings["query_wait_timeout"], "the outage lasts")
+            mortal.start()
+            crowd.more(100)
+        settled(pooler, mortal)
 
 
 def test_a_server_that_stands_still(pooler: Pooler, mortal: Postgres) -> None:
