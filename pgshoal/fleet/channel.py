@@ -1,0 +1,215 @@
+"""The channel of supervisor and worker: small messages with an optional blob and descriptor, over one socketpair."""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import itertools
+import json
+import os
+import socket
+import struct
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    import asyncio
+
+_HEAD: Final = struct.Struct("!IIB")  # bytes of JSON, bytes of blob, descriptors
+_READ: Final = 256 * 1024
+_FDS_MAX: Final = 64
+#: More than a whole configuration with a large user list; a worker that lets so much pile up has stopped.
+BACKLOG_MAX: Final = 256 * 1024 * 1024
+
+
+@dataclass(slots=True)
+class Message:
+    """One message. `fields` is JSON; `fd` belongs to whoever takes the message, -1 for none."""
+
+    verb: str
+    fields: dict[str, Any] = field(default_factory=dict)
+    blob: bytes = b""
+    fd: int = -1
+
+    def __getitem__(self, name: str) -> Any:
+        return self.fields[name]
+
+
+Handler = Callable[[Message], None]
+#: What a request is answered with; None if the other side is gone.
+Done = Callable[[Message | None], None]
+
+
+class Channel:
+    """One end. Handlers are called in the order of messages; requests are answered by `reply`, once, at any time.
+
+    The reserved fields are `verb`, `id` (a request's number) and `re` (of the request that is answered).
+    """
+
+    def __init__(self, sock: socket.socket, loop: asyncio.AbstractEventLoop, closed: Callable[[], None]) -> None:
+        """`closed` is called once, when the other end is gone; not after `close`."""
+        sock.setblocking(False)
+        self._sock = sock
+        self._loop = loop
+        self._closed = closed
+        self._handlers: dict[str, Handler] = {}
+        self._asked: dict[int, Done] = {}
+        self._numbers = itertools.count(1)
+        self._out: deque[tuple[memoryview, int]] = deque()
+        self._out_bytes = 0
+        self._in = bytearray()
+        self._fds: deque[int] = deque()
+        self.open = True
+        loop.add_reader(sock.fileno(), self._readable)
+
+    def fileno(self) -> int:
+        """The socket's descriptor."""
+        return self._sock.fileno()
+
+    # -- speaking
+
+    def on(self, verb: str, handler: Handler) -> None:
+        """Who hears of messages of this kind."""
+        self._handlers[verb] = handler
+
+    def send(self, verb: str, fields: Mapping[str, Any] | None = None, blob: bytes = b"", fd: int = -1) -> None:
+        """Send, or queue. `fd` is duplicated by the kernel: the caller keeps its own, and may close it at once."""
+        if not self.open:
+            return
+        text = json.dumps({**(fields or {}), "verb": verb}).encode("utf-8", "surrogateescape")
+        packet = memoryview(_HEAD.pack(len(text), len(blob), fd >= 0) + text + blob)
+        self._out.append((packet, os.dup(fd) if fd >= 0 else -1))
+        self._out_bytes += len(packet)
+        if self._out_bytes > BACKLOG_MAX:
+            self._end()
+        elif len(self._out) == 1:
+            self._flush()
+
+    def ask(
+        self, verb: str, done: Done, fields: Mapping[str, Any] | None = None, blob: bytes = b"", fd: int = -1
+    ) -> int:
+        """Send a request; `done` gets the answer, or None if the channel ends first. Its number serves `forget`."""
+        number = next(self._numbers)
+        if not self.open:
+            self._loop.call_soon(done, None)
+            return number
+        self._asked[number] = done
+        self.send(verb, {**(fields or {}), "id": number}, blob, fd)
+        return number
+
+    def forget(self, number: int) -> None:
+        """The answer is not wanted any more."""
+        self._asked.pop(number, None)
+
+    def reply(self, request: Message, fields: Mapping[str, Any] | None = None, blob: bytes = b"") -> None:
+        """Answer a request."""
+        self.send("", {**(fields or {}), "re": request["id"]}, blob)
+
+    # -- hearing
+
+    def _readable(self) -> None:
+        ancillary = socket.CMSG_SPACE(_FDS_MAX * array.array("i").itemsize)
+        try:
+            data, parts, _, _ = self._sock.recvmsg(_READ, ancillary, socket.MSG_CMSG_CLOEXEC)
+        except BlockingIOError:
+            return
+        except OSError:
+            data, parts = b"", []
+        for level, kind, raw in parts:
+            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                found = array.array("i")
+                found.frombytes(raw[: len(raw) - len(raw) % found.itemsize])
+                self._fds.extend(found)
+        if not data:
+            self._end()
+            return
+        self._in += data
+        for message in self._messages():
+            self._hear(message)
+            if not self.open:
+                return
+
+    def _messages(self) -> list[Message]:
+        found: list[Message] = []
+        at = 0
+        while len(self._in) - at >= _HEAD.size:
+            text_bytes, blob_bytes, fds = _HEAD.unpack_from(self._in, at)
+            end = at + _HEAD.size + text_bytes + blob_bytes
+            if len(self._in) < end:
+                break
+            start = at + _HEAD.size
+            fields = json.loads(self._in[start : start + text_bytes].decode("utf-8", "surrogateescape"))
+            blob = bytes(self._in[start + text_bytes : end])
+            fd = self._fds.popleft() if fds and self._fds else -1
+            found.append(Message(fields.pop("verb"), fields, blob, fd))
+            at = end
+        del self._in[:at]
+        return found
+
+    def _hear(self, message: Message) -> None:
+        answered = message.fields.get("re")
+        if answered is not None:
+            done = self._asked.pop(answered, None)
+            if done is not None:
+                done(message)
+            return
+        handler = self._handlers.get(message.verb)
+        if handler is not None:
+            handler(message)
+        elif message.fd >= 0:
+            os.close(message.fd)
+
+    # -- sending
+
+    def _flush(self) -> None:
+        while self._out:
+            packet, fd = self._out[0]
+            rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [fd]))] if fd >= 0 else []
+            try:
+                sent = self._sock.sendmsg([packet], rights, socket.MSG_NOSIGNAL)
+            except BlockingIOError:
+                self._loop.add_writer(self._sock.fileno(), self._writable)
+                return
+            except OSError:
+                self._end()
+                return
+            if fd >= 0:
+                os.close(fd)
+            self._out_bytes -= sent
+            if sent < len(packet):
+                self._out[0] = (packet[sent:], -1)
+            else:
+                self._out.popleft()
+
+    def _writable(self) -> None:
+        self._loop.remove_writer(self._sock.fileno())
+        self._flush()
+
+    # -- the end
+
+    def close(self) -> None:
+        """Close this end. Answers still owed never come."""
+        if not self.open:
+            return
+        self.open = False
+        self._loop.remove_reader(self._sock.fileno())
+        self._loop.remove_writer(self._sock.fileno())
+        self._sock.close()
+        self._asked.clear()
+        left = [fd for _, fd in self._out if fd >= 0] + list(self._fds)
+        self._out.clear()
+        self._fds.clear()
+        for fd in left:
+            with contextlib.suppress(OSError):
+                os.close(fd)
+
+    def _end(self) -> None:
+        if not self.open:
+            return
+        asked = list(self._asked.values())
+        self.close()
+        for done in asked:
+            done(None)
+        self._closed()
