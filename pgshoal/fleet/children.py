@@ -1,0 +1,38 @@
+"""What the supervisor knows of each worker process, and what a part of the supervisor is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from pgshoal.fleet.channel import Channel
+
+
+@dataclass(slots=True, eq=False)
+class Child:
+    """One worker process, from its start until it is reaped."""
+
+    number: int
+    seat: int
+    generation: int  # counts the processes the fleet has started; with the seat it is never used twice
+    pid: int
+    channel: Channel
+    started_s: float  # monotonic
+    ready: bool = False
+    draining: bool = False  # another process has taken over its number
+    engine: str = ""
+    #: the answer to the last ping: clients, servers, loop_lag_us, cpu_us, memory_bytes, rss_bytes
+    vitals: dict[str, int] = field(default_factory=dict)
+
+
+class Part(Protocol):
+    """A duty of the supervisor. Parts are made with the Supervisor and told of every worker."""
+
+    def attach(self, child: Child) -> None:
+        """A process was started, and its channel is open: register handlers with `child.channel.on`."""
+
+    def is_ready(self, child: Child) -> None:
+        """It serves."""
+
+    def died(self, child: Child) -> None:
+        """It is reaped and its channel is closed; what it had sent before has been heard."""
