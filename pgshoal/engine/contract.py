@@ -46,6 +46,9 @@ class Event(IntEnum):
     STARVED = 11
     #: (RETURNED, server): released, now in dialogue; park it, use it or close it.
     RETURNED = 12
+    #: (DIVERTED, fd, listener): accepted while `divert` is on; nothing of it has been read. Whoever takes the event
+    #: owns the descriptor: non-blocking, close-on-exec, with the listener's options.
+    DIVERTED = 13
 
 
 class PoolMode(IntEnum):
@@ -191,7 +194,7 @@ class Engine(Protocol):
         """Monotonic microseconds, read once per wake."""
 
     def shutdown(self) -> None:
-        """Close every socket and free the driver."""
+        """Close every socket (servers as `close` does), and descriptors in events not taken; free the driver."""
 
     # -- sockets
     def set_limits(self, limits: EngineLimits) -> None: ...
@@ -205,8 +208,26 @@ class Engine(Protocol):
 
     def unlisten(self, listener: int) -> None: ...
 
+    def divert(self, on: bool) -> None:
+        """While on, a freshly accepted socket is not a connection: DIVERTED gives it to Python. Off at first."""
+
+    def adopt(self, fd: int, listener: int) -> None:
+        """Take an accepted socket as if this engine had accepted it from `listener`; ACCEPTED comes as usual.
+
+        The engine owns `fd` from the call on and closes it on every error: ValueError for an unknown listener,
+        OSError for what is no socket, RuntimeError with the driver "manual".
+        """
+
     def connect(self, address: Address, options: SocketOptions) -> ConnId:
         """Begin a connection to a server; CONNECTED or CLOSED follows. Never raises for network reasons."""
+
+    def descriptor(self, conn: ConnId) -> int:
+        """The number of the connection's socket, from `connect` (or ACCEPTED) until it ends or is closed.
+
+        The engine keeps it: duplicate or pass it on at once. KeyError for a connection without a socket: dead,
+        failed in `connect` itself (its CLOSED stands in the events), or ended while frozen. RuntimeError with the
+        driver "manual".
+        """
 
     def addresses(self, conn: ConnId) -> tuple[str, int, str, int]:
         """(peer host, peer port, local host, local port); hosts are "unix" and ports 0 on Unix sockets."""
@@ -243,6 +264,8 @@ class Engine(Protocol):
     def close(self, conn: ConnId, data: bytes = b"", reason: str = "") -> None:
         """Send `data`, flush, close. No event for this connection follows.
 
+        A server's socket is closed by the end of the writing side only and never reset, here and wherever the engine
+        closes one itself: a duplicate sees the end when the server has closed its own side.
         A linked partner: a server is released if the link is clean, else closed with `reason` (or the reasons of
         link.md); a client gets FAULT "server_closed" with `reason` as detail.
         """

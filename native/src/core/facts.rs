@@ -26,6 +26,17 @@ impl Core {
         std::mem::take(&mut self.events)
     }
 
+    /// Descriptors in events that nobody will take.
+    pub fn drop_descriptors(&mut self, close: impl Fn(i32)) {
+        self.events.retain(|event| match event {
+            CoreEvent::Diverted { fd, .. } => {
+                close(*fd);
+                false
+            }
+            _ => true,
+        });
+    }
+
     pub fn pending(&self) -> bool {
         !self.events.is_empty()
     }

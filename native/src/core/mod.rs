@@ -110,6 +110,11 @@ impl Core {
         self.events.push(CoreEvent::AcceptFailed { listener, text });
     }
 
+    /// An accepted socket that does not become a connection here.
+    pub fn diverted(&mut self, fd: i32, listener: u64) {
+        self.events.push(CoreEvent::Diverted { fd, listener });
+    }
+
     // ---- core -> driver, after every batch of the above and of verbs
 
     /// Connections whose output, wish to read or closing has changed.

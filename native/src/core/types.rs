@@ -54,6 +54,11 @@ pub enum CoreEvent {
     Returned {
         server: ConnId,
     },
+    /// Whoever takes the event owns the descriptor.
+    Diverted {
+        fd: i32,
+        listener: u64,
+    },
 }
 
 /// What a finished TLS handshake told; texts are empty where absent.

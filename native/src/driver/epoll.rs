@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 use crate::core::{ConnId, Core};
 use crate::driver::flow;
 use crate::driver::sockets::{self, Accepted};
-use crate::driver::table::{Sock, Table, CONNECTING, SENDING};
+use crate::driver::table::{Sock, Table, CONNECTING, MADE, SENDING};
 use crate::driver::{Address, Driver, SocketOptions, Woke, READ, WRITE};
 use crate::tls::{TlsContext, TlsStream};
 
@@ -34,6 +34,7 @@ const BROKEN: u32 = (libc::EPOLLHUP | libc::EPOLLERR) as u32;
 struct Listener {
     listener: u64,
     fd: OwnedFd,
+    options: SocketOptions,
     paused: bool,
 }
 
@@ -43,6 +44,7 @@ pub struct Epoll {
     batch: Vec<libc::epoll_event>,
     table: Table,
     listeners: Vec<Listener>,
+    diverting: bool,
     watched: FxHashMap<RawFd, i32>,
     touched: Vec<ConnId>,
     /// Connections that may hold more than was read although no event will tell, with what the last one told.
@@ -64,6 +66,7 @@ impl Epoll {
             batch: Vec::with_capacity(BATCH),
             table: Table::default(),
             listeners: Vec::new(),
+            diverting: false,
             watched: FxHashMap::default(),
             touched: Vec::new(),
             more: Vec::new(),
@@ -120,22 +123,41 @@ impl Epoll {
         if let Some(sock) = self.table.get_mut(id) {
             farewell(sock);
         }
-        // Closing removes it from the epoll set: no other descriptor shares the file.
-        self.table.remove(id);
+        self.forget(id);
         core.ended(id, reason);
     }
 
     fn reset(&mut self, core: &mut Core, id: ConnId) {
-        if let Some(sock) = self.table.get(id) {
+        if let Some(sock) = self.table.get(id).filter(|sock| !sock.has(MADE)) {
             sockets::reset_on_close(sock.fd.as_fd());
         }
         self.drop_sock(core, id);
     }
 
     fn drop_sock(&mut self, core: &mut Core, id: ConnId) {
-        if self.table.remove(id).is_some() {
+        if self.forget(id) {
             core.gone(id);
         }
+    }
+
+    /// Closes a socket; false if there is none.
+    fn forget(&mut self, id: ConnId) -> bool {
+        let Some(mut sock) = self.table.remove(id) else {
+            return false;
+        };
+        // Closing alone would not take it out of the set: a duplicate may share the file.
+        set_interest(&self.epoll, &mut sock, 0);
+        if sock.has(MADE) {
+            sockets::shut_writing(sock.fd.as_fd());
+        }
+        true
+    }
+
+    fn add(&mut self, core: &mut Core, fd: OwnedFd, listener: u64) -> ConnId {
+        let id = core.accepted(listener);
+        let sock = self.table.insert(id, fd, 0);
+        set_interest(&self.epoll, sock, IN | RDHUP);
+        id
     }
 
     fn on_connection(&mut self, core: &mut Core, id: ConnId, events: u32) {
@@ -221,10 +243,11 @@ impl Epoll {
                 return;
             }
             match sockets::accept(found.fd.as_fd()) {
+                Accepted::Socket(fd) if self.diverting => {
+                    core.diverted(sockets::for_python(fd), listener);
+                }
                 Accepted::Socket(fd) => {
-                    let id = core.accepted(listener);
-                    let sock = self.table.insert(id, fd, 0);
-                    set_interest(&self.epoll, sock, IN | RDHUP);
+                    let id = self.add(core, fd, listener);
                     // Often it has spoken by now, and one wake does for both.
                     self.on_readable(core, id, IN);
                 }
@@ -382,6 +405,7 @@ impl Driver for Epoll {
         self.listeners.push(Listener {
             listener,
             fd,
+            options: options.clone(),
             paused: false,
         });
         Ok(())
@@ -419,11 +443,27 @@ impl Driver for Epoll {
         known
     }
 
+    fn divert(&mut self, on: bool) {
+        self.diverting = on;
+    }
+
+    fn adopt(&mut self, core: &mut Core, fd: OwnedFd, listener: u64) -> io::Result<bool> {
+        let same = |found: &&Listener| found.listener == listener;
+        let Some(found) = self.listeners.iter().find(same) else {
+            return Ok(false);
+        };
+        sockets::adopt(fd.as_fd(), &found.options)?;
+        self.add(core, fd, listener);
+        Ok(true)
+    }
+
     fn connect(&mut self, core: &mut Core, address: &Address, options: &SocketOptions) -> ConnId {
         let id = core.dialing();
         match sockets::begin_connect(address, options) {
             Ok((fd, up)) => {
-                let sock = self.table.insert(id, fd, if up { 0 } else { CONNECTING });
+                let sock = self
+                    .table
+                    .insert(id, fd, if up { MADE } else { MADE | CONNECTING });
                 set_interest(&self.epoll, sock, if up { IN | RDHUP } else { OUT });
                 if up {
                     core.connected(id);
@@ -462,6 +502,9 @@ impl Driver for Epoll {
     }
 
     fn shutdown(&mut self) {
+        for sock in self.table.iter().filter(|sock| sock.has(MADE)) {
+            sockets::shut_writing(sock.fd.as_fd());
+        }
         self.table.clear();
         self.listeners.clear();
         self.watched.clear();

@@ -1,7 +1,7 @@
 //! No sockets at all: tests play the wire.
 
 use std::io;
-use std::os::fd::{BorrowedFd, RawFd};
+use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 use std::time::Duration;
 
 use crate::core::{ConnId, Core};
@@ -66,6 +66,12 @@ impl Driver for Manual {
         let before = self.listeners.len();
         self.listeners.retain(|known| *known != listener);
         before != self.listeners.len()
+    }
+
+    fn divert(&mut self, _on: bool) {}
+
+    fn adopt(&mut self, _core: &mut Core, _fd: OwnedFd, _listener: u64) -> io::Result<bool> {
+        Ok(false)
     }
 
     fn connect(&mut self, core: &mut Core, _address: &Address, _options: &SocketOptions) -> ConnId {

@@ -9,9 +9,10 @@ pub mod ring;
 pub mod sockets;
 pub mod table;
 pub mod uring;
+pub mod watches;
 
 use std::io;
-use std::os::fd::{BorrowedFd, RawFd};
+use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 use std::time::Duration;
 
 use crate::core::{ConnId, Core};
@@ -65,6 +66,10 @@ pub trait Driver: Send {
     /// False if there is no such listener.
     fn pause_listener(&mut self, listener: u64, paused: bool) -> bool;
     fn unlisten(&mut self, listener: u64) -> bool;
+    /// While on, what is accepted goes to Python instead of the core.
+    fn divert(&mut self, on: bool);
+    /// Takes a socket as if it had been accepted from that listener; false if there is no such listener.
+    fn adopt(&mut self, core: &mut Core, fd: OwnedFd, listener: u64) -> io::Result<bool>;
 
     /// Begins a connection; the core hears `connected` or `ended`.
     fn connect(&mut self, core: &mut Core, address: &Address, options: &SocketOptions) -> ConnId;

@@ -81,6 +81,17 @@ pub fn cancel(ring: &mut IoUring, tag: u64) {
     );
 }
 
+/// Submits and runs what the kernel has put off, so that cancelled operations let go of their files now.
+pub fn push_and_run(ring: &mut IoUring) {
+    let count = ring.submission().len() as u32;
+    let get_events = 1; // IORING_ENTER_GETEVENTS
+                        // SAFETY: no argument is passed, and what is submitted obeys the rule stated in `submit`.
+    let _ = unsafe {
+        ring.submitter()
+            .enter::<libc::sigset_t>(count, 0, get_events, None)
+    };
+}
+
 /// Sends `out` at once or not at all: there is a completion only if something was left over.
 pub fn send_quick(ring: &mut IoUring, sock: &mut Sock) {
     let entry = opcode::Send::new(Fd(sock.raw()), sock.out.as_ptr(), sock.out.len() as u32)

@@ -4,7 +4,7 @@ use std::ffi::CString;
 use std::io;
 use std::mem::MaybeUninit;
 use std::net::{IpAddr, Shutdown, SocketAddr, SocketAddrV6};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
 use socket2::{Domain, SockAddr, SockRef, Socket, TcpKeepalive, Type};
@@ -187,6 +187,25 @@ pub fn shut(fd: BorrowedFd<'_>) {
     let _ = SockRef::from(&fd).shutdown(Shutdown::Both);
 }
 
+/// Tells the peer that we are done; what it still sends can be read from a duplicate.
+pub fn shut_writing(fd: BorrowedFd<'_>) {
+    let _ = SockRef::from(&fd).shutdown(Shutdown::Write);
+}
+
+/// Makes an accepted socket what Python is promised: non-blocking; it was made close-on-exec.
+pub fn for_python(fd: OwnedFd) -> RawFd {
+    let _ = SockRef::from(&fd).set_nonblocking(true);
+    fd.into_raw_fd()
+}
+
+/// Gives a socket that was accepted elsewhere the options of a listener; an error if it is no socket at all.
+pub fn adopt(fd: BorrowedFd<'_>, options: &SocketOptions) -> io::Result<()> {
+    SockRef::from(&fd).r#type()?;
+    // A peer that is gone already makes some of them fail; its end is found by reading.
+    let _ = set_options(fd, options);
+    Ok(())
+}
+
 /// Makes the coming close a reset.
 pub fn reset_on_close(fd: BorrowedFd<'_>) {
     let _ = SockRef::from(&fd).set_linger(Some(Duration::ZERO));
@@ -244,6 +263,18 @@ pub fn with_fd<T>(fd: RawFd, act: impl FnOnce(BorrowedFd<'_>) -> T) -> io::Resul
     }
     // SAFETY: the descriptor is open, as just seen, and the borrow ends with this call on the same thread.
     Ok(act(unsafe { BorrowedFd::borrow_raw(fd) }))
+}
+
+/// Owns a descriptor that Python gives away.
+pub fn take_over(fd: RawFd) -> io::Result<OwnedFd> {
+    with_fd(fd, |_| ())?;
+    // SAFETY: it is open, as just seen, and its owner has handed it over.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Closes a descriptor that was to become Python's.
+pub fn close(fd: RawFd) {
+    drop(take_over(fd));
 }
 
 /// Text of an error without Rust's "(os error N)".

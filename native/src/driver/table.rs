@@ -19,6 +19,8 @@ pub const MISSED: u8 = 16;
 pub const REPORTED: u8 = 32;
 /// What is being sent goes at once, without a completion, unless it fails (io_uring).
 pub const QUICK: u8 = 64;
+/// Made by `connect`: somebody may watch a duplicate of the socket.
+pub const MADE: u8 = 128;
 
 /// One socket.
 pub struct Sock {

@@ -13,14 +13,15 @@ use crate::core::{ConnId, Core};
 use crate::driver::bufring::{self, BufRing};
 use crate::driver::flow;
 use crate::driver::ring::{
-    build_ring, cancel, explain, send_quick, send_rest, submit, watch_tag, KIND_ACCEPT,
-    KIND_CONNECT, KIND_IGNORE, KIND_MASK, KIND_RECEIVE, KIND_SEND, KIND_WATCH,
+    build_ring, cancel, explain, push_and_run, send_quick, send_rest, submit, KIND_ACCEPT,
+    KIND_CONNECT, KIND_MASK, KIND_RECEIVE, KIND_SEND, KIND_WATCH,
 };
 use crate::driver::sockets::{self, AcceptError};
 use crate::driver::table::{
-    Sock, Table, CANCELLING, CONNECTING, MISSED, QUICK, RECEIVING, SENDING,
+    Sock, Table, CANCELLING, CONNECTING, MADE, MISSED, QUICK, RECEIVING, SENDING,
 };
-use crate::driver::{Address, Driver, SocketOptions, Woke, READ, WRITE};
+use crate::driver::watches::Watches;
+use crate::driver::{Address, Driver, SocketOptions, Woke};
 use crate::tls::{TlsContext, TlsStream};
 
 /// Completions handled before what they caused is submitted.
@@ -33,17 +34,10 @@ struct Listener {
     listener: u64,
     serial: u64,
     fd: OwnedFd,
+    options: SocketOptions,
     paused: bool,
     /// An accept is with the kernel.
     accepting: bool,
-}
-
-struct Watch {
-    mask: i32,
-    /// Distinguishes the polls of a descriptor number that is used again.
-    serial: u32,
-    /// A poll is with the kernel.
-    armed: bool,
 }
 
 /// One ring and all it serves. Fields are dropped in order: the ring goes before the memory it was given.
@@ -54,9 +48,8 @@ pub struct Uring {
     /// Sockets the core has forgotten, kept until the kernel has given back their operations.
     dying: FxHashMap<ConnId, Sock>,
     listeners: Vec<Listener>,
-    watched: FxHashMap<RawFd, Watch>,
-    /// Watched descriptors to poll again, because they were reported (level-triggered).
-    repoll: Vec<RawFd>,
+    diverting: bool,
+    watches: Watches,
     /// Connections to look at although the core has not touched them.
     again: Vec<ConnId>,
     touched: Vec<ConnId>,
@@ -90,8 +83,8 @@ impl Uring {
             table: Table::default(),
             dying: FxHashMap::default(),
             listeners: Vec::new(),
-            watched: FxHashMap::default(),
-            repoll: Vec::new(),
+            diverting: false,
+            watches: Watches::default(),
             again: Vec::new(),
             touched: Vec::new(),
             quick: Vec::new(),
@@ -113,7 +106,9 @@ impl Uring {
             return;
         };
         if core.must_reset(id) {
-            sockets::reset_on_close(sock.fd.as_fd());
+            if !sock.has(MADE) {
+                sockets::reset_on_close(sock.fd.as_fd());
+            }
             return self.let_go(core, id);
         }
         if sock.has(CONNECTING) {
@@ -166,6 +161,9 @@ impl Uring {
         let Some(sock) = self.table.remove(id) else {
             return;
         };
+        if sock.has(MADE) {
+            sockets::shut_writing(sock.fd.as_fd());
+        }
         if sock.operations == 0 {
             return;
         }
@@ -176,7 +174,11 @@ impl Uring {
             cancel(&mut self.ring, KIND_CONNECT | id);
         }
         if sock.has(SENDING) {
-            sockets::shut(sock.fd.as_fd());
+            if sock.has(MADE) {
+                cancel(&mut self.ring, KIND_SEND | id);
+            } else {
+                sockets::shut(sock.fd.as_fd());
+            }
             self.hurry |= sock.has(QUICK);
         }
         self.dying.insert(id, sock);
@@ -280,11 +282,16 @@ impl Uring {
         if result >= 0 {
             // SAFETY: the kernel has just made this descriptor for us.
             let fd = unsafe { OwnedFd::from_raw_fd(result) };
-            if let Some(found) = &found {
-                let id = core.accepted(found.listener);
-                self.table.insert(id, fd, 0);
-                self.again.push(id);
-                made = id;
+            match &found {
+                Some(found) if self.diverting => {
+                    core.diverted(sockets::for_python(fd), found.listener);
+                }
+                Some(found) => {
+                    made = core.accepted(found.listener);
+                    self.table.insert(made, fd, 0);
+                    self.again.push(made);
+                }
+                None => {}
             }
         }
         let Some(found) = found else { return };
@@ -311,66 +318,6 @@ impl Uring {
             let data = unsafe { std::slice::from_raw_parts(room.as_ptr().cast::<u8>(), count) };
             core.received(id, data);
         }
-    }
-
-    fn on_watch(&mut self, tag: u64, result: i32, ready: &mut Vec<(RawFd, i32)>) {
-        let fd = (tag & 0x00ff_ffff) as RawFd;
-        let Some(watch) = self.watched.get_mut(&fd) else {
-            return;
-        };
-        if u64::from(watch.serial) != (tag & !KIND_MASK) >> 24 {
-            return;
-        }
-        watch.armed = false;
-        if result < 0 && result != -libc::ECANCELED {
-            // Asyncio learns the error from its own call.
-            ready.push((fd, watch.mask));
-            return;
-        }
-        self.repoll.push(fd);
-        let mut seen = 0;
-        if result >= 0 && result as u32 & !(libc::POLLOUT as u32) != 0 {
-            seen |= READ;
-        }
-        if result >= 0 && result as u32 & !(libc::POLLIN as u32) != 0 {
-            seen |= WRITE;
-        }
-        if seen & watch.mask != 0 {
-            ready.push((fd, seen & watch.mask));
-        }
-    }
-
-    fn poll_again(&mut self) {
-        while let Some(fd) = self.repoll.pop() {
-            let Some(watch) = self.watched.get_mut(&fd) else {
-                continue;
-            };
-            if watch.armed {
-                continue;
-            }
-            watch.armed = true;
-            let mut events = 0;
-            if watch.mask & READ != 0 {
-                events |= libc::POLLIN;
-            }
-            if watch.mask & WRITE != 0 {
-                events |= libc::POLLOUT;
-            }
-            let entry = opcode::PollAdd::new(Fd(fd), events as u32).build();
-            submit(&mut self.ring, entry.user_data(watch_tag(fd, watch.serial)));
-        }
-    }
-
-    /// Submits and runs what the kernel has put off, so that cancelled operations let go of their files now.
-    fn push_and_run(&mut self) {
-        let count = self.ring.submission().len() as u32;
-        let get_events = 1; // IORING_ENTER_GETEVENTS
-                            // SAFETY: no argument is passed, and what is submitted obeys the rule stated in `submit`.
-        let _ = unsafe {
-            self.ring
-                .submitter()
-                .enter::<libc::sigset_t>(count, 0, get_events, None)
-        };
     }
 
     /// The completions in hand tell which quick sends are not done; the others are, if nothing more is to come.
@@ -425,7 +372,7 @@ impl Driver for Uring {
     }
 
     fn flush(&mut self, core: &mut Core) {
-        self.poll_again();
+        self.watches.poll_again(&mut self.ring);
         let mut touched = mem::take(&mut self.touched);
         core.take_touched(&mut touched);
         touched.append(&mut self.again);
@@ -490,7 +437,7 @@ impl Driver for Uring {
                 KIND_SEND => self.on_send(core, number, result),
                 KIND_CONNECT => self.on_connect(core, number),
                 KIND_ACCEPT => self.on_accept(core, number, result, flags),
-                KIND_WATCH => self.on_watch(tag, result, ready),
+                KIND_WATCH => self.watches.on_poll(tag, result, ready),
                 _ => {}
             }
         }
@@ -499,31 +446,11 @@ impl Driver for Uring {
     }
 
     fn watch(&mut self, fd: RawFd, mask: i32) -> io::Result<()> {
-        sockets::with_fd(fd, |_| ())?;
-        self.unwatch(fd);
-        self.next_serial = self.next_serial.wrapping_add(1);
-        let serial = self.next_serial;
-        self.watched.insert(
-            fd,
-            Watch {
-                mask,
-                serial,
-                armed: false,
-            },
-        );
-        self.repoll.push(fd);
-        Ok(())
+        self.watches.add(&mut self.ring, fd, mask)
     }
 
     fn unwatch(&mut self, fd: RawFd) {
-        if let Some(watch) = self.watched.remove(&fd) {
-            if watch.armed {
-                let entry = opcode::PollRemove::new(watch_tag(fd, watch.serial)).build();
-                submit(&mut self.ring, entry.user_data(KIND_IGNORE));
-                // At once: a poll keeps the file open after the owner has closed it.
-                self.push_and_run();
-            }
-        }
+        self.watches.remove(&mut self.ring, fd);
     }
 
     fn listen(
@@ -540,6 +467,7 @@ impl Driver for Uring {
             listener,
             serial,
             fd,
+            options: options.clone(),
             paused: false,
             accepting: false,
         };
@@ -560,7 +488,7 @@ impl Driver for Uring {
             found.paused = paused;
             if paused && found.accepting {
                 cancel(&mut self.ring, KIND_ACCEPT | found.serial);
-                self.push_and_run();
+                push_and_run(&mut self.ring);
             } else if !paused {
                 accept(&mut self.ring, found);
             }
@@ -574,16 +502,32 @@ impl Driver for Uring {
         known
     }
 
+    fn divert(&mut self, on: bool) {
+        self.diverting = on;
+    }
+
+    fn adopt(&mut self, core: &mut Core, fd: OwnedFd, listener: u64) -> io::Result<bool> {
+        let same = |found: &&Listener| found.listener == listener;
+        let Some(found) = self.listeners.iter().find(same) else {
+            return Ok(false);
+        };
+        sockets::adopt(fd.as_fd(), &found.options)?;
+        let id = core.accepted(listener);
+        self.table.insert(id, fd, 0);
+        self.again.push(id);
+        Ok(true)
+    }
+
     fn connect(&mut self, core: &mut Core, address: &Address, options: &SocketOptions) -> ConnId {
         let id = core.dialing();
         match sockets::begin_connect(address, options) {
             Ok((fd, true)) => {
-                self.table.insert(id, fd, 0);
+                self.table.insert(id, fd, MADE);
                 core.connected(id);
                 self.again.push(id);
             }
             Ok((fd, false)) => {
-                let sock = self.table.insert(id, fd, CONNECTING);
+                let sock = self.table.insert(id, fd, MADE | CONNECTING);
                 sock.operations += 1;
                 let entry = opcode::PollAdd::new(Fd(sock.raw()), libc::POLLOUT as u32).build();
                 submit(&mut self.ring, entry.user_data(KIND_CONNECT | id));
@@ -621,8 +565,12 @@ impl Driver for Uring {
         if mem::replace(&mut self.stopped, true) {
             return;
         }
-        for sock in self.table.iter() {
-            sockets::shut(sock.fd.as_fd());
+        for sock in self.table.iter().chain(self.dying.values()) {
+            if sock.has(MADE) {
+                sockets::shut_writing(sock.fd.as_fd());
+            } else {
+                sockets::shut(sock.fd.as_fd());
+            }
         }
         // The ring's own end comes later, in the kernel's time; ports and files must be free now.
         let everything = io_uring::types::CancelBuilder::any();
@@ -640,7 +588,7 @@ impl Driver for Uring {
             }
         }
         self.listeners.clear();
-        self.watched.clear();
+        self.watches.clear();
         // The sockets' buffers stay until the ring is dropped; their descriptors go now.
         let _ = self.ring.submitter().unregister_ring_fd();
     }

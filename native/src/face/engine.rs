@@ -1,6 +1,6 @@
 //! The class `Engine`: the contract's verbs over one core and one driver.
 
-use std::os::fd::RawFd;
+use std::os::fd::{AsRawFd, RawFd};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -62,6 +62,13 @@ impl Engine {
             Some(conn) => self.alive(conn),
             None => Ok(()),
         }
+    }
+
+    fn sockets_only(&self) -> PyResult<()> {
+        if self.manual {
+            return Err(PyRuntimeError::new_err("the manual driver has no sockets"));
+        }
+        Ok(())
     }
 
     fn alive(&self, conn: ConnId) -> PyResult<()> {
@@ -231,6 +238,7 @@ impl Engine {
         if let Some(mut driver) = self.driver.take() {
             driver.shutdown();
         }
+        self.core.drop_descriptors(sockets::close);
     }
 
     // -- sockets
@@ -268,6 +276,24 @@ impl Engine {
             .ok_or_else(|| PyKeyError::new_err(listener))
     }
 
+    fn divert(&mut self, on: bool) -> PyResult<()> {
+        self.driver()?.divert(on);
+        Ok(())
+    }
+
+    fn adopt(&mut self, fd: RawFd, listener: u64) -> PyResult<()> {
+        let fd = sockets::take_over(fd)?;
+        self.sockets_only()?;
+        let Engine { core, driver, .. } = self;
+        let known = match driver {
+            Some(driver) => driver.adopt(core, fd, listener)?,
+            None => return Err(PyRuntimeError::new_err("the engine is shut down")),
+        };
+        known
+            .then_some(())
+            .ok_or_else(|| PyValueError::new_err(format!("unknown listener {listener}")))
+    }
+
     fn connect(
         &mut self,
         address: &Bound<'_, PyAny>,
@@ -280,6 +306,14 @@ impl Engine {
             .as_mut()
             .ok_or_else(|| PyRuntimeError::new_err("the engine is shut down"))?;
         Ok(driver.connect(core, &address, &options))
+    }
+
+    fn descriptor(&mut self, conn: ConnId) -> PyResult<RawFd> {
+        self.alive(conn)?;
+        self.sockets_only()?;
+        let fd = self.driver()?.socket(conn);
+        fd.map(|fd| fd.as_raw_fd())
+            .ok_or_else(|| PyKeyError::new_err(conn))
     }
 
     fn addresses(&mut self, conn: ConnId) -> PyResult<(String, u16, String, u16)> {

@@ -17,6 +17,7 @@ const CLOSED: u8 = 9;
 const FAULT: u8 = 10;
 const STARVED: u8 = 11;
 const RETURNED: u8 = 12;
+const DIVERTED: u8 = 13;
 
 pub fn tuple<'py>(py: Python<'py>, event: &CoreEvent) -> PyResult<Bound<'py, PyTuple>> {
     match event {
@@ -61,5 +62,6 @@ pub fn tuple<'py>(py: Python<'py>, event: &CoreEvent) -> PyResult<Bound<'py, PyT
         } => (FAULT, client, *key, detail).into_pyobject(py),
         CoreEvent::Starved { pool } => (STARVED, pool).into_pyobject(py),
         CoreEvent::Returned { server } => (RETURNED, server).into_pyobject(py),
+        CoreEvent::Diverted { fd, listener } => (DIVERTED, fd, listener).into_pyobject(py),
     }
 }

@@ -27,6 +27,8 @@ from pgshoal.engine.python.prepared import Store
 from pgshoal.engine.python.server import server_input
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pgshoal.engine.python.conn import Conn
     from pgshoal.engine.python.pool import Pool
 
@@ -84,6 +86,13 @@ class Core:
     def emit(self, event: tuple[Any, ...]) -> None:
         """Tell Python."""
         self.events.append(event)
+
+    def drop_descriptors(self, close: Callable[[int], None]) -> None:
+        """Descriptors in events that nobody will take."""
+        for event in self.events:
+            if event[0] is Event.DIVERTED:
+                close(event[1])
+        self.events = [event for event in self.events if event[0] is not Event.DIVERTED]
 
     # -- input and output
 

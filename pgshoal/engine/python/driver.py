@@ -40,6 +40,7 @@ class EpollDriver:
         self._listeners: dict[int, Listener] = {}
         self._by_number: dict[int, Listener] = {}
         self._foreign: dict[int, int] = {}
+        self._diverting = False
         #: To be read again without a new edge, and paused ones with bytes waiting.
         self._again: list[Channel] = []
         self._paused: set[Channel] = set()
@@ -104,6 +105,7 @@ class EpollDriver:
         for listener in list(self._by_number):
             self.unlisten(listener)
         self._epoll.close()
+        self._core.drop_descriptors(os.close)
 
     # -- reading
 
@@ -296,12 +298,16 @@ class EpollDriver:
         channel.conn.socket = None  # no circle is left for the collector to find
         self._paused.discard(channel)
         self._channels.pop(channel.fd, None)
+        # Closing alone would not take it out of the set: a duplicate may share the file.
+        self._epoll.unregister(channel.fd)
         if channel.tls is not None and not channel.blocked:
             last = channel.tls.farewell()
             if last:
                 with contextlib.suppress(OSError):
                     channel.send(last)
-        if channel.blocked:
+        if channel.conn.is_server:
+            sockets.shut_writing(channel.sock)
+        elif channel.blocked:
             # Bytes that the peer did not take die with the socket, now and not after the system's patience.
             with contextlib.suppress(OSError):
                 channel.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_NOT)
@@ -384,8 +390,32 @@ class EpollDriver:
                 return
             sock.setblocking(False)
             sockets.tune(sock, listener.options)
+            if self._diverting:
+                core.emit((Event.DIVERTED, sock.detach(), listener.number))
+                continue
             channel = self._add(sock, core.accepted(listener.number), False)
             self._read(channel, _IN)
+
+    def divert(self, on: bool) -> None:
+        """While on, accepted sockets go to Python."""
+        self._diverting = on
+
+    def adopt(self, fd: int, number: int) -> None:
+        """Take a socket as if it had been accepted here."""
+        sock = sockets.take_over(fd)
+        listener = self._by_number.get(number)
+        if listener is None:
+            sock.close()
+            raise ValueError(f"unknown listener {number}")
+        with contextlib.suppress(OSError):  # of a peer that is gone already
+            sockets.tune(sock, listener.options)
+        self._add(sock, self._core.accepted(number), False)
+
+    def descriptor(self, conn: Conn) -> int:
+        """The number of its socket."""
+        if conn.socket is None:
+            raise KeyError(conn.id)
+        return conn.socket.fd  # type: ignore[no-any-return]
 
     # -- facts and TLS
 

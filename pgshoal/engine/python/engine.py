@@ -57,6 +57,8 @@ class PythonEngine:
         self.wait = self._driver.wait
         self.watch = self._driver.watch
         self.unwatch = self._driver.unwatch
+        self.divert = self._driver.divert
+        self.adopt = self._driver.adopt
 
     # -- the loop
 
@@ -112,6 +114,10 @@ class PythonEngine:
         self._core.conns[server.id] = server
         self._driver.connect(server, address, options)
         return server.id
+
+    def descriptor(self, conn: ConnId) -> int:
+        """The number of a connection's socket."""
+        return self._driver.descriptor(self._alive(conn))
 
     def addresses(self, conn: ConnId) -> tuple[str, int, str, int]:
         """(peer host, peer port, local host, local port)."""

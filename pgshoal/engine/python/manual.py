@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 from pgshoal.engine.contract import Event
@@ -51,6 +52,18 @@ class ManualDriver:
 
     def unlisten(self, listener: int) -> None:
         """Nothing to forget."""
+
+    def divert(self, on: bool) -> None:
+        """Nothing to accept."""
+
+    def adopt(self, fd: int, listener: int) -> None:
+        """There are no sockets."""
+        os.close(fd)
+        raise RuntimeError("the driver manual has no sockets")
+
+    def descriptor(self, conn: Conn) -> int:
+        """There are no sockets."""
+        raise RuntimeError("the driver manual has no sockets")
 
     def connect(self, server: Server, address: Any, options: Any) -> None:
         """Waits for `connected`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import socket
@@ -118,6 +119,24 @@ def begin_connect(address: Address, options: SocketOptions) -> socket.socket:
             raise
         raise OSError(errno.EINVAL, str(failure)) from failure
     return sock
+
+
+def take_over(fd: int) -> socket.socket:
+    """Own a descriptor that is given away; it is closed if it is no socket."""
+    try:
+        sock = socket.socket(fileno=fd)
+    except OSError as error:
+        if error.errno != errno.EBADF:
+            os.close(fd)
+        raise
+    sock.setblocking(False)
+    return sock
+
+
+def shut_writing(sock: socket.socket) -> None:
+    """Tell the peer that we are done; what it still sends can be read from a duplicate."""
+    with contextlib.suppress(OSError):
+        sock.shutdown(socket.SHUT_WR)
 
 
 def addresses(channel: Channel | None) -> tuple[str, int, str, int]:
