@@ -136,14 +136,14 @@ class Placement:
 
     def place(self, now_us: int, how: str, mine: int) -> int:
         """Where the next client goes; it is counted there."""
-        found = (pack if how == "pack" else least)(self.loads.values(), mine)
-        self.put(now_us, found)
+        found = self.next(how, mine)
+        self._under_way.append((now_us, found))
+        self._count(found)
         return found
 
-    def put(self, now_us: int, number: int) -> None:
-        """A client goes to this worker."""
-        self._under_way.append((now_us, number))
-        self._count(number)
+    def next(self, how: str, mine: int) -> int:
+        """Where the next client would go."""
+        return (pack if how == "pack" else least)(self.loads.values(), mine)
 
     def forget(self, number: int) -> None:
         """This worker takes nobody: not until the counts are read again."""
