@@ -45,7 +45,7 @@ def run(
     engine: Annotated[str, typer.Option(help="auto, uring, epoll or python; beats engine= in FILE.")] = "",
 ) -> None:
     """Serve in the foreground until told to end."""
-    from pgshoal.worker.run import main as serve
+    from pgshoal.fleet.run import main as serve
 
     overrides = {"user": user, "engine": engine, "verbose": str(verbose) if verbose else ""}
     raise typer.Exit(serve(file, quiet=quiet, overrides={k: v for k, v in overrides.items() if v}))

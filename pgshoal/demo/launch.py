@@ -1,49 +1,48 @@
 """Runs the pooler under another account, also when only root can enter the interpreter's folder.
 
-`python -m pgshoal.demo.launch ACCOUNT FILE` imports the pooler while it is still root, then becomes the account and
-goes on in the same process: an exec would need the interpreter's files again. What Python imports later is found
-through descriptors of its folders, opened before.
+`python -m pgshoal.demo.launch ACCOUNT FILE` opens the interpreter and every folder it imports from while it is still
+root, becomes the account, and then executes the same interpreter again. The processes that the pooler starts find all
+of it through the same descriptors, which pass through every exec.
 """
 
 from __future__ import annotations
 
-import importlib
 import os
 import sys
-from pathlib import Path
+from collections.abc import Sequence
 
 from pgshoal.demo.account import die_with_parent, named
 
 
-def keep_reachable() -> None:
-    """Adds to every import path a second way that leads through an open descriptor and so past closed folders."""
-    ways: dict[str, str] = {}
-    for entry in dict.fromkeys(sys.path):
-        folder = os.path.realpath(entry or os.getcwd())
-        if os.path.isdir(folder):
-            ways[entry or folder] = f"/proc/self/fd/{os.open(folder, os.O_RDONLY | os.O_DIRECTORY)}"
-    for module in list(sys.modules.values()):
-        places = getattr(module, "__path__", None)
-        if not isinstance(places, list):
-            continue
-        for place in list(places):
-            for entry, way in ways.items():
-                if Path(place).is_relative_to(entry):
-                    places.append(str(way / Path(place).relative_to(entry)))
-    sys.path.extend(ways.values())
+def reachable(path: str, flags: int = os.O_RDONLY | os.O_DIRECTORY) -> str:
+    """A name of the path that leads through an open descriptor and so past closed folders."""
+    fd = os.open(os.path.realpath(path), flags)
+    os.set_inheritable(fd, True)
+    return f"/proc/self/fd/{fd}"
 
 
-def main() -> int:
-    """Becomes the account given first and serves the configuration given second."""
-    account, config = named(sys.argv[1]), sys.argv[2]
-    run = importlib.import_module("pgshoal.worker.run")  # by name, as the rest of this package needs no worker
-    keep_reachable()
+def interpreter() -> tuple[str, dict[str, str]]:
+    """The program and the environment that start this same interpreter, whoever we are by then."""
+    program = reachable(sys.executable, os.O_RDONLY)
+    home = reachable(sys.base_prefix)
+    folders = [reachable(entry) for entry in dict.fromkeys(sys.path) if os.path.isdir(entry)]
+    libraries = [f"{home}/lib", *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
+    return program, {
+        "PYTHONHOME": home,
+        "PYTHONPATH": os.pathsep.join(folders),
+        "LD_LIBRARY_PATH": os.pathsep.join(libraries),
+    }
+
+
+def run_as(account_name: str, arguments: Sequence[str]) -> None:
+    """Become the account and run Python with these arguments; does not return."""
+    account = named(account_name)
+    program, environment = interpreter()
     os.chdir("/")
     account.become()
     die_with_parent()
-    result: int = run.main(config)
-    return result
+    os.execve(program, [program, *arguments], {**os.environ, **environment})
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_as(sys.argv[1], ["-m", "pgshoal", "run", *sys.argv[2:]])

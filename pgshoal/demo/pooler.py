@@ -36,7 +36,9 @@ def _connects(family: socket.AddressFamily, address: tuple[str, int] | str) -> b
 
 
 class Pooler:
-    """One pgshoal process; keyword settings become [pgbouncer] lines, the mappings become sections."""
+    """One pgshoal fleet, of one worker unless told otherwise; keyword settings become [pgbouncer] lines, the mappings
+    become sections.
+    """
 
     host = "127.0.0.1"
     name = "pgshoal"
@@ -68,6 +70,7 @@ class Pooler:
             "auth_file": self.folder / "userlist.txt",
             "admin_users": "admin",
             "stats_users": "stats",
+            "workers": 1,
             **settings,
         }
         self.port = int(str(self.settings["listen_port"]))
@@ -147,10 +150,18 @@ class Pooler:
 
     @property
     def pid(self) -> int:
-        """The process id, also after its end."""
+        """The process id of the supervisor, also after its end."""
         if self._process is None:
             raise RuntimeError(f"{self.name} was not started")
         return self._process.pid
+
+    def worker_pids(self) -> list[int]:
+        """The process ids of the workers, in the order of their start."""
+        try:
+            text = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text()
+        except FileNotFoundError:
+            return []
+        return [int(pid) for pid in text.split()]
 
     @property
     def socket_dir(self) -> str:
@@ -217,7 +228,8 @@ class PgBouncer(Pooler):
     ours = frozenset({"engine", "workers", "worker_cpu_affinity", "budget", "accept_balance", "http_listen"})
 
     def __init__(self, program: Path, databases: Mapping[str, str], **more: Any) -> None:
-        super().__init__(databases, **{k: v for k, v in more.items() if k not in self.ours})
+        super().__init__(databases, **more)
+        self.settings = {k: v for k, v in self.settings.items() if k not in self.ours}
         self.program = program
 
     def command(self) -> Sequence[str | Path]:

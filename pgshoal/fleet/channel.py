@@ -7,6 +7,7 @@ import contextlib
 import itertools
 import json
 import os
+import select
 import socket
 import struct
 from collections import deque
@@ -24,6 +25,10 @@ _FDS_MAX: Final = 64
 BACKLOG_MAX: Final = 256 * 1024 * 1024
 
 
+class Garbage(ValueError):
+    """What came over a channel is no message."""
+
+
 @dataclass(slots=True)
 class Message:
     """One message. `fields` is JSON; `fd` belongs to whoever takes the message, -1 for none."""
@@ -37,7 +42,38 @@ class Message:
         return self.fields[name]
 
 
+def decode(head: tuple[int, int, int], body: bytes | bytearray) -> Message:
+    """A message from its unpacked head and the bytes that follow it."""
+    text_bytes = head[0]
+    try:
+        fields = json.loads(bytes(body[:text_bytes]).decode("utf-8", "surrogateescape"))
+        verb = fields.pop("verb")
+    except (ValueError, AttributeError, KeyError, TypeError, RecursionError):
+        raise Garbage("not a message") from None
+    if not isinstance(verb, str):
+        raise Garbage("a verb that is no text")
+    return Message(verb, fields, bytes(body[text_bytes:]))
+
+
+def receive(sock: socket.socket) -> Message:
+    """Read one message without a descriptor from a blocking socket, and not a byte more. EOFError at its end."""
+    head = _HEAD.unpack(_exactly(sock, _HEAD.size))
+    return decode(head, _exactly(sock, head[0] + head[1]))
+
+
+def _exactly(sock: socket.socket, size: int) -> bytes:
+    found = bytearray()
+    while len(found) < size:
+        more = sock.recv(size - len(found))
+        if not more:
+            raise EOFError("the channel has ended")
+        found += more
+    return bytes(found)
+
+
 Handler = Callable[[Message], None]
+#: What is told of a message that is garbage, or whose handler failed: the verb ("" if there is none) and the error.
+Failed = Callable[[str, Exception], None]
 #: What a request is answered with; None if the other side is gone.
 Done = Callable[[Message | None], None]
 
@@ -48,12 +84,22 @@ class Channel:
     The reserved fields are `verb`, `id` (a request's number) and `re` (of the request that is answered).
     """
 
-    def __init__(self, sock: socket.socket, loop: asyncio.AbstractEventLoop, closed: Callable[[], None]) -> None:
-        """`closed` is called once, when the other end is gone; not after `close`."""
+    def __init__(
+        self,
+        sock: socket.socket,
+        loop: asyncio.AbstractEventLoop,
+        closed: Callable[[], None],
+        failed: Failed | None = None,
+    ) -> None:
+        """`closed` is called once, when the other end is gone; not after `close`.
+
+        Without `failed` errors of handlers are raised. Garbage ends the channel in any case.
+        """
         sock.setblocking(False)
         self._sock = sock
         self._loop = loop
         self._closed = closed
+        self._failed = failed
         self._handlers: dict[str, Handler] = {}
         self._asked: dict[int, Done] = {}
         self._numbers = itertools.count(1)
@@ -126,29 +172,56 @@ class Channel:
             self._end()
             return
         self._in += data
-        for message in self._messages():
+        try:
+            messages = self._messages()
+        except Garbage as error:
+            if self._failed is not None:
+                self._failed("", error)
+            self._end()
+            return
+        for message in messages:
             self._hear(message)
             if not self.open:
                 return
+
+    def drain(self) -> None:
+        """Hear all that has arrived, to the end if the other end is gone."""
+        poll = select.poll()
+        poll.register(self._sock, select.POLLIN)
+        while self.open and poll.poll(0):
+            self._readable()
 
     def _messages(self) -> list[Message]:
         found: list[Message] = []
         at = 0
         while len(self._in) - at >= _HEAD.size:
-            text_bytes, blob_bytes, fds = _HEAD.unpack_from(self._in, at)
-            end = at + _HEAD.size + text_bytes + blob_bytes
+            head = _HEAD.unpack_from(self._in, at)
+            text_bytes, blob_bytes, fds = head
+            if fds > 1 or text_bytes + blob_bytes > BACKLOG_MAX:
+                raise Garbage("not a message")
+            start = at + _HEAD.size
+            end = start + text_bytes + blob_bytes
             if len(self._in) < end:
                 break
-            start = at + _HEAD.size
-            fields = json.loads(self._in[start : start + text_bytes].decode("utf-8", "surrogateescape"))
-            blob = bytes(self._in[start + text_bytes : end])
-            fd = self._fds.popleft() if fds and self._fds else -1
-            found.append(Message(fields.pop("verb"), fields, blob, fd))
+            if fds and not self._fds:
+                raise Garbage("a descriptor is missing")
+            message = decode(head, self._in[start:end])
+            message.fd = self._fds.popleft() if fds else -1
+            found.append(message)
             at = end
         del self._in[:at]
         return found
 
     def _hear(self, message: Message) -> None:
+        if self._failed is None:
+            self._dispatch(message)
+            return
+        try:
+            self._dispatch(message)
+        except Exception as error:
+            self._failed(message.verb, error)
+
+    def _dispatch(self, message: Message) -> None:
         answered = message.fields.get("re")
         if answered is not None:
             done = self._asked.pop(answered, None)

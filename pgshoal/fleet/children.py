@@ -20,7 +20,10 @@ class Child:
     started_s: float  # monotonic
     ready: bool = False
     draining: bool = False  # another process has taken over its number
+    told: bool = False  # it was told to end: its death is no news
     engine: str = ""
+    pidfd: int = -1
+    silent_s: int = 0  # seconds without an answer to a ping
     #: the answer to the last ping: clients, servers, loop_lag_us, cpu_us, memory_bytes, rss_bytes
     vitals: dict[str, int] = field(default_factory=dict)
 

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from pgshoal.config.model import Config
     from pgshoal.engine.contract import Engine
     from pgshoal.worker.handler import Console
+    from pgshoal.worker.link import Fleet
     from pgshoal.worker.log import Log
 
 T = TypeVar("T")
@@ -56,18 +57,18 @@ def engine_limits(config: Config, refuse_encryption: bool) -> EngineLimits:
 class Worker:
     """Everything one worker process holds. All of it runs on one thread, the loop's."""
 
-    def __init__(
-        self, config: Config, engine: Engine, log: Log, loop: asyncio.AbstractEventLoop, overrides: dict[str, str]
-    ) -> None:
-        """`overrides`: settings of the command line, which a reload must not lose."""
+    def __init__(self, config: Config, engine: Engine, log: Log, loop: asyncio.AbstractEventLoop, fleet: Fleet) -> None:
+        """`fleet` is the way to the supervisor and all other workers."""
         self.config = config
-        self.overrides = overrides
+        self.fleet = fleet
+        self.overrides = fleet.place.overrides
         self.engine = engine
         self.log = log
         self.loop = loop
         self.handlers: dict[ConnId, Handler] = {}
         self.console: Console | None = None
         self.shutdown = ""
+        self.draining = False  # another process has our number
         self.exit_code: int | None = None
         self.key_cache = KeyCache()
         self.threads = Offload(loop.call_soon_threadsafe)

@@ -1,191 +1,146 @@
-"""Runs one worker in the foreground: load, become the right account, listen, serve, and end with an exit code."""
+"""One worker process: boot over the channel, build, serve, and end with an exit code."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gc
 import os
-import resource
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Final
+import pickle
+import socket
+from typing import TYPE_CHECKING, Final
 
-from pgshoal import __version__
-from pgshoal.config.load import load
-from pgshoal.config.model import Config
 from pgshoal.console.session import AdminConsole
 from pgshoal.engine.choose import choose
 from pgshoal.engine.selector import EngineLoop, EngineSelector
 from pgshoal.errors import ConfigError
-from pgshoal.worker import account, signals
+from pgshoal.fleet.channel import Channel, Message, receive
+from pgshoal.fleet.ledger import Ledger
+from pgshoal.worker import signals
 from pgshoal.worker.app import Worker
-from pgshoal.worker.listeners import CannotListen
+from pgshoal.worker.leaving import Leaving
+from pgshoal.worker.link import FleetLink, Place
 from pgshoal.worker.log import Log
-from pgshoal.worker.reload import warn_unbuilt
-from pgshoal.worker.welcome import PGBOUNCER_VERSION
+from pgshoal.worker.vitals import vitals
 
-#: Descriptors beside clients and servers: log, listeners, engine, resolver.
-SPARE_DESCRIPTORS: Final = 100
+if TYPE_CHECKING:
+    from pgshoal.config.model import Config
+
+#: Exit codes: ended as told, and failed at boot; anything else is a crash.
+ENDED: Final = 0
+FAILED_AT_BOOT: Final = 3
 #: Clients come and go without cycles; a collector that looks at the young ones every 700 finds nothing.
 GC_THRESHOLDS: Final = (10_000, 20, 50)
 
 
-class Fatal(Exception):
-    """The pooler cannot start; the text is for the log."""
+class BootFailed(Exception):
+    """The worker cannot serve; the text is for the log."""
 
 
-def main(config_path: str, *, quiet: bool = False, overrides: Mapping[str, str] | None = None) -> int:
-    """Serve until told to end; returns the exit code. `overrides` are settings that beat the file's."""
-    log = Log(stderr=not quiet)
+def main(channel_fd: int, ledger_fd: int, bell_fds: list[int]) -> int:
+    """Serve until told to end, or until the supervisor is gone; returns the exit code."""
+    signals.ignore()
+    for fd in (channel_fd, ledger_fd, *bell_fds):
+        os.set_inheritable(fd, False)
+    sock = socket.socket(fileno=channel_fd)
     try:
-        config = load(config_path, overrides)
-    except (ConfigError, OSError) as error:
-        log.error(str(error))
-        log.fatal("cannot load config file")
-        log.flush()
-        return 1
+        boot = receive(sock)
+    except (EOFError, OSError):
+        return ENDED  # the supervisor ended before it had said anything
+    config: Config = pickle.loads(boot.blob)
+    place = placed(boot)
+    log = Log(stderr=not place.quiet)
     try:
-        return _serve(config, log, quiet, dict(overrides or {}))
-    except Fatal as error:
+        _open_log(config, log)
+        if boot["cpus"]:
+            os.sched_setaffinity(0, boot["cpus"])
+        ledger = Ledger.attach(ledger_fd, bell_fds, place.seat)
+        return _serve(config, place, ledger, sock, log)
+    except BootFailed as error:
         log.fatal(str(error))
-        return 1
+        return FAILED_AT_BOOT
     finally:
         log.flush()
 
 
-def _serve(config: Config, log: Log, quiet: bool, overrides: dict[str, str]) -> int:
+def placed(boot: Message) -> Place:
+    """The worker's place in the fleet."""
+    secret = bytes.fromhex(boot["key_secret"])
+    fields = (boot[name] for name in ("number", "seat", "generation", "workers"))
+    return Place(*fields, secret, dict(boot["overrides"]), bool(boot["quiet"]), dict(boot["state"]))
+
+
+def _open_log(config: Config, log: Log) -> None:
     settings = config.settings
-    _become(settings.user)
-    _open_log(config, log, quiet)
-    for warning in config.warnings:
-        log.error(str(warning))
-    warn_unbuilt(config, log)
-    raise_descriptor_limit(config, log)
-    pidfile = Pidfile(settings.pidfile, log)
+    log.set_verbose(settings.verbose)
     try:
-        engine = choose(settings.engine, log.log)
+        log.reopen(settings.logfile)
+    except OSError as error:
+        raise BootFailed(f"cannot open logfile '{settings.logfile}': {error.strerror}") from error
+    log.use_syslog(settings.syslog, settings.syslog_ident, settings.syslog_facility)
+
+
+def _serve(config: Config, place: Place, ledger: Ledger, sock: socket.socket, log: Log) -> int:
+    told = log.log if place.number == 0 else log.debug  # what all workers would say is said once
+    try:
+        engine = choose(config.settings.engine, told)
     except (ConfigError, OSError) as error:
-        raise Fatal(str(error)) from error
+        raise BootFailed(str(error)) from error
     selector = EngineSelector(engine)
     loop = EngineLoop(selector)
-    worker = Worker(config, engine, log, loop, overrides)
+    asyncio.set_event_loop(loop)
+    end = Ending()
+    channel = Channel(sock, loop, end.orphaned)
+    link = FleetLink(place, ledger, channel, log)
+    try:
+        worker = end.worker = Worker(config, engine, log, loop, link)
+    except (ConfigError, OSError, ValueError) as error:
+        raise BootFailed(str(error)) from error
+    worker.on_stop = loop.stop
     worker.console = AdminConsole(worker)
     selector.on_events = worker.drain
+    link.settle = worker.settle
     try:
-        return _run(worker, pidfile)
+        _run(worker, link)
     finally:
         worker.close()
-        pidfile.remove()
+        channel.close()
         loop.close()
         engine.shutdown()
+    return worker.exit_code or ENDED
 
 
-def _run(worker: Worker, pidfile: Pidfile) -> int:
-    loop, log = worker.loop, worker.log
-    asyncio.set_event_loop(loop)
-    worker.on_stop = loop.stop
+class Ending:
+    """What happens when the channel ends."""
+
+    def __init__(self) -> None:
+        self.worker: Worker | None = None
+
+    def orphaned(self) -> None:
+        """The supervisor is gone: nobody counts for us any more."""
+        if self.worker is not None:
+            self.worker.log.error("the supervisor is gone, exiting")
+            self.worker.stop(ENDED)
+
+
+def _run(worker: Worker, link: FleetLink) -> None:
     try:
         worker.tls.apply(worker.config.settings)
         worker.configure()
-        worker.listeners.open()
-    except (CannotListen, ConfigError, OSError, ValueError) as error:
-        raise Fatal(str(error)) from error
-    pidfile.write()
-    signals.install(worker)
+    except (ConfigError, OSError, ValueError) as error:
+        raise BootFailed(str(error)) from error
+    Leaving(worker)
+    link.on("ping", lambda message: link.reply(message, vitals(worker)))
+    link.on("go", lambda message: _go(worker, link))
+    worker.log.flush()
+    worker.loop.run_forever()
+
+
+def _go(worker: Worker, link: FleetLink) -> None:
     worker.start()
-    log.log(f"process up: PgBouncer {PGBOUNCER_VERSION}, pgshoal {__version__}, engine: {worker.engine.name}")
-    worker.notify("READY=1")
-    log.flush()
+    worker.pause.adopt(link.state)
+    worker.listeners.serve()
+    link.send("ready", {"pid": os.getpid(), "engine": worker.engine.name})
     # What was imported and built so far stays; the collector need not look at it again.
     gc.collect()
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
-    if worker.exit_code is None:
-        loop.run_forever()
-    return worker.exit_code or 0
-
-
-def _become(user: str | None) -> None:
-    if user and os.geteuid() == 0:
-        try:
-            account.become(user)
-        except (LookupError, OSError) as error:
-            raise Fatal(str(error)) from error
-    if os.geteuid() == 0:
-        raise Fatal("PgBouncer should not run as root")
-
-
-def _open_log(config: Config, log: Log, quiet: bool) -> None:
-    settings = config.settings
-    log.set_verbose(settings.verbose)
-    try:
-        log.reopen(settings.logfile, stderr=not quiet)
-    except OSError as error:
-        raise Fatal(f"cannot open logfile '{settings.logfile}': {error.strerror}") from error
-    log.use_syslog(settings.syslog, settings.syslog_ident, settings.syslog_facility)
-
-
-def raise_descriptor_limit(config: Config, log: Log) -> None:
-    """Every client and server needs a descriptor: take what the hard limit allows, and say what may be needed."""
-    settings = config.settings
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    pools = max(len(config.databases), 1)
-    forced = sum(1 for entry in config.databases.values() if entry.user is not None)
-    users = max(len(config.secrets), 1)
-    expected = (
-        settings.max_client_conn + SPARE_DESCRIPTORS + settings.default_pool_size * (forced + (pools - forced) * users)
-    )
-    if soft < hard:
-        with contextlib.suppress(OSError, ValueError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    log.log(
-        f"kernel file descriptor limit: {soft} (hard: {hard}); "
-        f"max_client_conn: {settings.max_client_conn}, max expected fd use: {expected}"
-    )
-
-
-class Pidfile:
-    """The file that names the running process; another living one is a reason not to start."""
-
-    def __init__(self, path: str, log: Log) -> None:
-        self.path = Path(path) if path else None
-        self.written = False
-        if self.path is None or not self.path.exists():
-            return
-        if _alive(self.path):
-            raise Fatal(f"pidfile '{path}' exists, another instance running?")
-        log.log("stale pidfile, removing")
-        self.path.unlink()
-
-    def write(self) -> None:
-        """After this the file is ours."""
-        if self.path is None:
-            return
-        try:
-            with self.path.open("x") as file:
-                file.write(f"{os.getpid()}\n")
-        except OSError as error:
-            raise Fatal(f"could not open pidfile '{self.path}': {error.strerror}") from error
-        self.written = True
-
-    def remove(self) -> None:
-        """At the end; somebody else's file is left alone."""
-        if self.path is not None and self.written:
-            self.path.unlink(missing_ok=True)
-
-
-def _alive(path: Path) -> bool:
-    try:
-        pid = int(path.read_text().strip())
-    except (OSError, ValueError):
-        return False
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    # In a container the process before us often had our number.
-    return pid > 0 and pid != os.getpid()

@@ -10,6 +10,7 @@ from pgshoal.config.ini import connection_string
 from pgshoal.config.model import Config, DatabaseConfig, Secret, Settings, UserConfig
 from pgshoal.engine.python import PythonEngine
 from pgshoal.worker.app import Worker
+from pgshoal.worker.link import Alone
 from pgshoal.worker.log import Log
 from tests.support import messages as m
 
@@ -92,7 +93,8 @@ class Bench:
         )
         self.log = QuietLog()
         loop: Any = StillLoop()
-        self.worker = Worker(config, self.engine, self.log, loop, {})
+        self.fleet = Alone()
+        self.worker = Worker(config, self.engine, self.log, loop, self.fleet)
         self.worker.start()
         self._seen: set[int] = set()
         self._keys = itertools.count(1)

@@ -11,6 +11,7 @@ from typing import Any, cast
 from pgshoal.config.model import Config, DatabaseConfig, Secret, Settings
 from pgshoal.engine.contract import Engine
 from pgshoal.worker.app import Worker
+from pgshoal.worker.link import Alone
 from pgshoal.worker.log import Log
 from pgshoal.worker.records import Client, Server, ServerState, Welcome
 from tests.support import messages as m
@@ -174,7 +175,8 @@ class Bench:
         self.engine = StubEngine()
         self.log = Lines()
         self.loop = asyncio.new_event_loop()
-        self.worker = Worker(self.config, cast(Engine, self.engine), self.log, self.loop, {})
+        self.fleet = Alone()
+        self.worker = Worker(self.config, cast(Engine, self.engine), self.log, self.loop, self.fleet)
         self.worker.offload = lambda work, done: done(work())  # type: ignore[method-assign]
         self.worker.grow = lambda pool: self.engine.calls.append(("grow", pool))  # type: ignore[method-assign]
         self.worker.pools.load()

@@ -1,0 +1,157 @@
+"""Runs the fleet in the foreground: load, become the right account, listen, start workers, end with an exit code."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib
+import os
+import resource
+from collections.abc import Mapping
+from typing import Final
+
+from pgshoal import __version__
+from pgshoal.config.load import load
+from pgshoal.config.model import Config
+from pgshoal.errors import ConfigError
+from pgshoal.fleet import signals
+from pgshoal.fleet.listening import CannotListen
+from pgshoal.fleet.pidfile import Fatal, Pidfile
+from pgshoal.fleet.supervisor import Supervisor
+from pgshoal.worker import account
+from pgshoal.worker.log import Log
+from pgshoal.worker.reload import warn_unbuilt
+from pgshoal.worker.welcome import PGBOUNCER_VERSION
+
+#: Descriptors beside clients and servers: log, listeners, engine, resolver.
+SPARE_DESCRIPTORS: Final = 100
+#: The duties of the supervisor; each is made with it.
+PARTS: Final = (
+    ("undertaker", "Undertaker"),
+    ("relay", "Relay"),
+    ("cancels", "Cancels"),
+)
+
+
+class PromptLog(Log):
+    """Lines of the supervisor are few and must not wait."""
+
+    __slots__ = ()
+
+    def write(self, level: int, text: str) -> None:
+        """At once."""
+        super().write(level, text)
+        self.flush()
+
+
+def main(config_path: str, *, quiet: bool = False, overrides: Mapping[str, str] | None = None) -> int:
+    """Serve until told to end; returns the exit code. `overrides` are settings that beat the file's."""
+    log = PromptLog(stderr=not quiet)
+    try:
+        config = load(config_path, overrides)
+    except (ConfigError, OSError) as error:
+        log.error(str(error))
+        log.fatal("cannot load config file")
+        return 1
+    try:
+        return _serve(config, log, quiet, dict(overrides or {}))
+    except Fatal as error:
+        log.fatal(str(error))
+        return 1
+
+
+def _serve(config: Config, log: Log, quiet: bool, overrides: dict[str, str]) -> int:
+    settings = config.settings
+    _become(settings.user)
+    _open_log(config, log, quiet)
+    for warning in config.warnings:
+        log.error(str(warning))
+    warn_unbuilt(config, log)
+    pidfile = Pidfile(settings.pidfile, log)
+    raise_descriptor_limit(config, log)
+    loop = asyncio.new_event_loop()
+    try:
+        supervisor = Supervisor(config, log, loop, overrides, quiet)
+    except (ConfigError, OSError) as error:
+        raise Fatal(str(error)) from error
+    add_parts(supervisor)
+    try:
+        supervisor.sockets.open(settings)
+        pidfile.write()
+        return _run(supervisor)
+    except CannotListen as error:
+        raise Fatal(str(error)) from error
+    finally:
+        supervisor.close()
+        pidfile.remove()
+        loop.close()
+
+
+def add_parts(supervisor: Supervisor) -> None:
+    """Make all parts."""
+    for module, name in PARTS:
+        try:
+            made = getattr(importlib.import_module(f"pgshoal.fleet.{module}"), name)(supervisor)
+        except (ImportError, AttributeError) as error:
+            supervisor.log.warning(f"not built yet, without effect: {error}")
+            continue
+        supervisor.parts.append(made)
+        setattr(supervisor, module, made)
+
+
+def _run(supervisor: Supervisor) -> int:
+    loop = supervisor.loop
+    asyncio.set_event_loop(loop)
+    signals.install(supervisor)
+
+    def up() -> None:
+        engine = supervisor.children[0].engine
+        what = f"PgBouncer {PGBOUNCER_VERSION}, pgshoal {__version__}, engine: {engine}, workers: {supervisor.workers}"
+        supervisor.log.log(f"process up: {what}")
+        supervisor.notify("READY=1")
+
+    supervisor.on_up = up
+    supervisor.begin()
+    if supervisor.exit_code is None or supervisor.children:
+        loop.run_forever()
+    return supervisor.exit_code or 0
+
+
+def _become(user: str | None) -> None:
+    if user and os.geteuid() == 0:
+        try:
+            account.become(user)
+        except (LookupError, OSError) as error:
+            raise Fatal(str(error)) from error
+    if os.geteuid() == 0:
+        raise Fatal("PgBouncer should not run as root")
+
+
+def _open_log(config: Config, log: Log, quiet: bool) -> None:
+    settings = config.settings
+    log.set_verbose(settings.verbose)
+    try:
+        log.reopen(settings.logfile, stderr=not quiet)
+    except OSError as error:
+        raise Fatal(f"cannot open logfile '{settings.logfile}': {error.strerror}") from error
+    log.use_syslog(settings.syslog, settings.syslog_ident, settings.syslog_facility)
+
+
+def raise_descriptor_limit(config: Config, log: Log) -> None:
+    """Every client and server needs a descriptor: take what the hard limit allows, and say what may be needed."""
+    settings = config.settings
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    pools = max(len(config.databases), 1)
+    forced = sum(1 for entry in config.databases.values() if entry.user is not None)
+    users = max(len(config.secrets), 1)
+    expected = (
+        settings.max_client_conn + SPARE_DESCRIPTORS + settings.default_pool_size * (forced + (pools - forced) * users)
+    )
+    if soft < hard:
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    log.log(
+        f"kernel file descriptor limit: {soft} (hard: {hard}); "
+        f"max_client_conn: {settings.max_client_conn}, max expected fd use: {expected}"
+    )

@@ -1,0 +1,191 @@
+"""What a worker knows of its fleet and how it speaks to it; `Alone` is the same face without anybody else."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from pgshoal.fleet.channel import Message
+from pgshoal.fleet.ledger import Ledger
+
+if TYPE_CHECKING:
+    from pgshoal.fleet.channel import Channel, Done, Handler
+    from pgshoal.worker.log import Log
+
+
+@dataclass(slots=True)
+class Place:
+    """A worker's place in the fleet, as `boot` tells it."""
+
+    number: int = 0
+    seat: int = 0
+    generation: int = 1
+    workers: int = 1
+    key_secret: bytes = b"\0" * 32
+    #: settings of the command line
+    overrides: dict[str, str] = field(default_factory=dict)
+    quiet: bool = False
+    #: what the fleet was told before: paused, paused_databases, disabled_databases, welcomes, shutdown
+    state: dict[str, Any] = field(default_factory=dict)
+
+
+class Fleet(Protocol):
+    """What a worker asks of its fleet. Handlers and answers come on the worker's loop, each followed by a settle."""
+
+    place: Place
+    ledger: Ledger
+
+    @property
+    def number(self) -> int: ...
+
+    @property
+    def seat(self) -> int: ...
+
+    @property
+    def generation(self) -> int: ...
+
+    @property
+    def workers(self) -> int: ...
+
+    @property
+    def key_secret(self) -> bytes: ...
+
+    @property
+    def state(self) -> dict[str, Any]: ...
+
+    def send(self, verb: str, fields: Mapping[str, Any] | None = None, blob: bytes = b"", fd: int = -1) -> None:
+        """Tell the supervisor; `fd` stays the caller's."""
+
+    def ask(
+        self, verb: str, done: Done, fields: Mapping[str, Any] | None = None, blob: bytes = b"", fd: int = -1
+    ) -> int:
+        """A request; `done` gets the answer, or None if the supervisor is gone. Its number serves `forget`."""
+
+    def reply(self, request: Message, fields: Mapping[str, Any] | None = None, blob: bytes = b"") -> None:
+        """Answer what the supervisor asked."""
+
+    def on(self, verb: str, handler: Handler) -> None:
+        """Who hears of messages of this kind."""
+
+    def forget(self, number: int) -> None:
+        """The answer is not wanted any more."""
+
+
+class _Placed:
+    """The parts both have."""
+
+    def __init__(self, place: Place, ledger: Ledger) -> None:
+        self.place = place
+        self.ledger = ledger
+
+    @property
+    def number(self) -> int:
+        return self.place.number
+
+    @property
+    def seat(self) -> int:
+        return self.place.seat
+
+    @property
+    def generation(self) -> int:
+        return self.place.generation
+
+    @property
+    def workers(self) -> int:
+        return self.place.workers
+
+    @property
+    def key_secret(self) -> bytes:
+        return self.place.key_secret
+
+    @property
+    def state(self) -> dict[str, Any]:
+        return self.place.state
+
+
+class FleetLink(_Placed):
+    """The worker's end of the channel. A handler that fails is logged: one message is lost, not the worker."""
+
+    def __init__(self, place: Place, ledger: Ledger, channel: Channel, log: Log) -> None:
+        super().__init__(place, ledger)
+        self._channel = channel
+        self._log = log
+        #: the worker's `settle`
+        self.settle: Callable[[], None] = lambda: None
+
+    def send(self, verb: str, fields: Mapping[str, Any] | None = None, blob: bytes = b"", fd: int = -1) -> None:
+        self._channel.send(verb, fields, blob, fd)
+
+    def ask(
+        self, verb: str, done: Done, fields: Mapping[str, Any] | None = None, blob: bytes = b"", fd: int = -1
+    ) -> int:
+        return self._channel.ask(verb, lambda answer: self._handle(verb, done, answer), fields, blob, fd)
+
+    def reply(self, request: Message, fields: Mapping[str, Any] | None = None, blob: bytes = b"") -> None:
+        self._channel.reply(request, fields, blob)
+
+    def on(self, verb: str, handler: Handler) -> None:
+        self._channel.on(verb, lambda message: self._handle(verb, handler, message))
+
+    def forget(self, number: int) -> None:
+        self._channel.forget(number)
+
+    def _handle(self, verb: str, handler: Callable[[Any], None], message: Message | None) -> None:
+        try:
+            handler(message)
+        except Exception:
+            self._log.error(f"internal error at '{verb}' of the supervisor: {traceback.format_exc()}")
+        self.settle()
+
+
+def only_ledger() -> Ledger:
+    """A ledger of one worker, in seat 0."""
+    ledger = Ledger.create(1)
+    ledger.set_fleet(1, False)
+    ledger.occupy(0, 0)
+    return ledger
+
+
+#: What an only worker is answered.
+_ANSWERS: Final[Mapping[str, dict[str, Any]]] = {"gather": {"parts": []}, "act": {"results": []}}
+
+
+class Alone(_Placed):
+    """A fleet of one without a supervisor, for tests: servers are gone as soon as they are buried."""
+
+    def __init__(self, place: Place | None = None, ledger: Ledger | None = None) -> None:
+        super().__init__(place or Place(), ledger or only_ledger())
+        self.handlers: dict[str, Handler] = {}
+        #: (verb, fields) of everything that was said
+        self.sent: list[tuple[str, dict[str, Any]]] = []
+        self._requests = 0
+
+    def send(self, verb: str, fields: Mapping[str, Any] | None = None, blob: bytes = b"", fd: int = -1) -> None:
+        self.sent.append((verb, dict(fields or {})))
+        if verb == "bury":
+            self.hear("gone", server=self.sent[-1][1]["server"])
+
+    def ask(
+        self, verb: str, done: Done, fields: Mapping[str, Any] | None = None, blob: bytes = b"", fd: int = -1
+    ) -> int:
+        self.sent.append((verb, dict(fields or {})))
+        self._requests += 1
+        done(Message("", dict(_ANSWERS.get(verb, {}))))
+        return self._requests
+
+    def reply(self, request: Message, fields: Mapping[str, Any] | None = None, blob: bytes = b"") -> None:
+        self.sent.append((f"re {request.verb}", dict(fields or {})))
+
+    def on(self, verb: str, handler: Handler) -> None:
+        self.handlers[verb] = handler
+
+    def forget(self, number: int) -> None:
+        """All has been answered."""
+
+    def hear(self, verb: str, **fields: Any) -> None:
+        """As if the supervisor had said so."""
+        handler = self.handlers.get(verb)
+        if handler is not None:
+            handler(Message(verb, fields))
