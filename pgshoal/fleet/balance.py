@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import socket
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from pgshoal.fleet.children import Child
+if TYPE_CHECKING:
+    from pgshoal.fleet.children import Child
+    from pgshoal.fleet.supervisor import Supervisor
 
 #: Room for a burst of clients; a letter takes about 1 KiB of it.
 _ROOM_BYTES: Final = 1 << 20
@@ -17,7 +19,8 @@ class Letterboxes:
     A number without a process lends its box, so that who was handed over is served at once.
     """
 
-    def __init__(self, workers: int) -> None:
+    def __init__(self, supervisor: Supervisor) -> None:
+        workers = supervisor.workers
         self._pairs = [_pair() for _ in range(workers)] if workers > 1 else []
         self._serving: dict[int, Child] = {}  # by number
         self._lent: dict[int, Child] = {}

@@ -5,13 +5,17 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Iterator, Mapping
-from typing import Any, cast
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from pgshoal.fleet.balance import Letterboxes
 from pgshoal.fleet.channel import Channel
 from pgshoal.fleet.children import Child
+
+if TYPE_CHECKING:
+    from pgshoal.fleet.supervisor import Supervisor
 
 
 class Recorder:
@@ -41,7 +45,7 @@ class Fleet:
     """Letterboxes and the workers around them."""
 
     def __init__(self, workers: int) -> None:
-        self.boxes = Letterboxes(workers)
+        self.boxes = Letterboxes(cast("Supervisor", SimpleNamespace(workers=workers)))
         self.recorders: list[Recorder] = []
 
     def start(self, number: int, seat: int, clients: int = 0) -> tuple[Child, Recorder]:
