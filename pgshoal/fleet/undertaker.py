@@ -1,0 +1,396 @@
+"""Holds a duplicate of every server socket, and gives slots back only when the backend behind it is really gone."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import os
+import socket
+import ssl
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+from pgshoal.config.model import Config
+from pgshoal.fleet import servertls
+from pgshoal.fleet.cancels import deliver
+from pgshoal.fleet.channel import Message
+from pgshoal.fleet.children import Child
+from pgshoal.worker.log import Log, place
+
+#: Read from one socket in one turn of the loop.
+_READ: Final = 256 * 1024
+#: A polite backend exits within this; only those that do not are looked after.
+_POLITE_S: Final = 1.0
+#: The same after a worker's death, when many idle ones see the end of file and a few busy ones need a cancel request.
+_ORPHAN_S: Final = 0.02
+_REPEAT_MAX_S: Final = 8.0
+_PATIENCE_S: Final = 15.0  # where server_connect_timeout is off
+#: Cancel connections to one host at the same time: each costs PostgreSQL a process.
+_CANCELS_AT_ONCE: Final = 16
+#: The network gave up, and nobody knows what became of the backend.
+_UNKNOWN: Final = frozenset({errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN, errno.ENETDOWN})
+
+
+class Slots(Protocol):
+    """What of the ledger is needed here."""
+
+    def give_for(self, seat: int, rows: list[int]) -> None:
+        """Take one off each row of a seat whose process is dead."""
+
+    def free(self, seat: int) -> None:
+        """The seat may be used again."""
+
+
+class Keeper(Protocol):
+    """What of the supervisor is needed here."""
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """Where everything here happens."""
+
+    @property
+    def log(self) -> Log:
+        """The fleet's log."""
+
+    @property
+    def config(self) -> Config:
+        """What is in effect now."""
+
+    @property
+    def ledger(self) -> Slots:
+        """The fleet's limits."""
+
+
+@dataclass(slots=True, eq=False)
+class Held:
+    """One server socket in escrow; `dying` from the moment when nobody uses it any more."""
+
+    seat: int
+    server: int
+    rows: list[int]
+    host: str
+    port: int
+    tls: bool
+    sock: socket.socket
+    key: bytes = field(default=b"", repr=False)
+    dying: bool = False
+    since_s: float = 0.0  # loop time, of its dying
+    tries: int = 0
+    cancelling: bool = False
+    timer: asyncio.TimerHandle | None = None
+
+    @property
+    def where(self) -> tuple[str, int]:
+        """Where its server listens."""
+        return self.host, self.port
+
+
+@dataclass(slots=True, eq=False)
+class Host:
+    """Whether a server answers cancel connections."""
+
+    gate: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_CANCELS_AT_ONCE))
+    answered_s: float = float("-inf")
+    #: when the first attempt since the last answer began; None if all were answered
+    silent_since_s: float | None = None
+
+
+class Undertaker:
+    """A duty of the supervisor: `escrow`, `backend`, `lost`, `bury` from workers, `gone` to them."""
+
+    def __init__(self, supervisor: Keeper) -> None:
+        self._supervisor = supervisor
+        self._loop = supervisor.loop
+        self._children: dict[int, Child] = {}
+        #: seat -> server -> its socket
+        self._held: dict[int, dict[int, Held]] = {}
+        self._dying: Counter[int] = Counter()
+        #: seats whose process is dead and whose backends are not all gone, and since when
+        self._orphaned: dict[int, float] = {}
+        #: adopted servers that were gone before their worker was attached
+        self._untold: dict[int, list[int]] = {}
+        self._hosts: dict[tuple[str, int], Host] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._scratch = bytearray(_READ)
+
+    # -- a part of the supervisor
+
+    def attach(self, child: Child) -> None:
+        """Listen to a worker."""
+        self._children[child.seat] = child
+        seat = child.seat
+        channel = child.channel
+        channel.on("escrow", lambda message: self._escrow(seat, message))
+        channel.on("backend", lambda message: self._backend(seat, message))
+        channel.on("lost", lambda message: self._lost(seat, message))
+        channel.on("bury", lambda message: self._bury(seat, message))
+        for number in self._untold.pop(seat, ()):
+            self._tell_gone(seat, number)
+
+    def is_ready(self, child: Child) -> None:
+        """Nothing to do."""
+
+    def died(self, child: Child) -> None:
+        """Nobody uses its servers any more: end each, and free the seat when the last backend is gone."""
+        self._children.pop(child.seat, None)
+        self._orphan(child.seat)
+        left = self._held.get(child.seat)
+        if not left:
+            return
+        log = self._supervisor.log
+        log.log(f"worker {child.number} (pid {child.pid}) leaves {len(left)} server connections; waiting for their end")
+        for held in list(left.values()):
+            if not held.dying:
+                self._end(held, _ORPHAN_S)
+                # At once, so that backends that wait for a query exit without any more ado.
+                _shut(held.sock)
+
+    def dying(self, seat: int) -> int:
+        """Servers of the seat that nobody uses and whose backends may still live."""
+        return self._dying[seat]
+
+    def idle(self) -> bool:
+        """No seat waits for anything."""
+        return not self._orphaned and not any(self._dying.values())
+
+    def close(self) -> None:
+        """The fleet ends: drop all that is held."""
+        for task in self._tasks:
+            task.cancel()
+        for servers in list(self._held.values()):
+            for held in list(servers.values()):
+                self._drop(held)
+
+    # -- across a re-execution
+
+    def export(self) -> list[dict[str, Any]]:
+        """Everything as JSON, with descriptor numbers: they must stay open across exec. Nothing changes here."""
+        found: list[dict[str, Any]] = [{"orphaned": seat} for seat in self._orphaned]
+        for servers in self._held.values():
+            for held in servers.values():
+                state = {name: getattr(held, name) for name in ("seat", "server", "rows", "host", "port", "tls")}
+                found.append({**state, "key": held.key.hex(), "dying": held.dying, "fd": held.sock.fileno()})
+        return found
+
+    def adopt(self, exported: list[dict[str, Any]]) -> None:
+        """Go on where `export` stopped, before or after the workers are attached."""
+        orphaned = [int(entry["orphaned"]) for entry in exported if "orphaned" in entry]
+        for entry in exported:
+            if "orphaned" in entry:
+                continue
+            fd = int(entry["fd"])
+            os.set_inheritable(fd, False)
+            held = Held(
+                entry["seat"], entry["server"], list(entry["rows"]), entry["host"], entry["port"], entry["tls"],
+                socket.socket(fileno=fd), bytes.fromhex(entry["key"]),
+            )  # fmt: skip
+            held.sock.setblocking(False)
+            self._held.setdefault(held.seat, {})[held.server] = held
+            if entry["dying"]:
+                self._end(held, _ORPHAN_S)
+        for seat in orphaned:
+            self._orphan(seat)
+
+    # -- what workers say
+
+    def _escrow(self, seat: int, message: Message) -> None:
+        number = int(message["server"])
+        if message.fd < 0:
+            self._supervisor.log.error(f"the socket of server {number} did not arrive: too few descriptors?")
+            return
+        sock = socket.socket(fileno=message.fd)
+        sock.setblocking(False)
+        old = self._held.get(seat, {}).get(number)
+        if old is not None:
+            self._drop(old)
+        rows = [int(row) for row in message["rows"]]
+        held = Held(seat, number, rows, message["host"], int(message["port"]), bool(message["tls"]), sock)
+        self._held.setdefault(seat, {})[number] = held
+
+    def _backend(self, seat: int, message: Message) -> None:
+        held = self._held.get(seat, {}).get(int(message["server"]))
+        if held is not None:
+            held.key = bytes.fromhex(message["key"])
+
+    def _lost(self, seat: int, message: Message) -> None:
+        held = self._held.get(seat, {}).get(int(message["server"]))
+        if held is not None:
+            self._drop(held)
+
+    def _bury(self, seat: int, message: Message) -> None:
+        number = int(message["server"])
+        held = self._held.get(seat, {}).get(number)
+        if held is None:
+            # Nothing to wait for; a worker without an answer would count it for ever.
+            self._tell_gone(seat, number)
+        elif not held.dying:
+            # The engine has shut its side, and may still be writing what goes before: we do so only after a while.
+            self._end(held, 0.0 if message["busy"] else _POLITE_S)
+
+    # -- the end of a backend
+
+    def _end(self, held: Held, patience_s: float) -> None:
+        """Read to the end of file, and after `patience_s` see why it does not come."""
+        held.dying = True
+        held.since_s = self._loop.time()
+        self._dying[held.seat] += 1
+        # A backend that writes into a socket nobody reads would never see that we are gone.
+        self._loop.add_reader(held.sock.fileno(), self._discard, held)
+        if patience_s > 0:
+            held.timer = self._loop.call_later(patience_s, self._press, held)
+        else:
+            self._press(held)
+
+    def _discard(self, held: Held) -> None:
+        try:
+            # MSG_TRUNC: TCP throws the bytes away without copying them. One piece for each turn of the loop.
+            count = held.sock.recv_into(self._scratch, _READ, socket.MSG_TRUNC)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            # A reset: the backend has exited. PostgreSQL leaves its socket to the kernel, which closes it at the end.
+            if error.errno in _UNKNOWN:
+                self._warn([held], error.strerror or str(error))
+            self._gone(held)
+            return
+        if count == 0:
+            self._gone(held)
+
+    def _press(self, held: Held) -> None:
+        """The backend still lives: make sure that it sees the end of file, cancel its query, and come again."""
+        held.timer = None
+        _shut(held.sock)
+        host = self._host(held)
+        if self._given_up(held, host):
+            self._abandon(held.where)
+            return
+        if held.key and not held.cancelling:
+            held.cancelling = True
+            task = self._loop.create_task(self._cancel(held, host))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        delay_s = min(2.0**held.tries, _REPEAT_MAX_S, self._patience_s())
+        held.tries += 1
+        held.timer = self._loop.call_later(delay_s, self._press, held)
+
+    async def _cancel(self, held: Held, host: Host) -> None:
+        try:
+            async with host.gate:
+                if held.sock.fileno() < 0:
+                    return
+                if host.silent_since_s is None:
+                    host.silent_since_s = self._loop.time()
+                async with asyncio.timeout(self._patience_s()):
+                    await self._deliver(held)
+                self._answered(host)
+        except ConnectionRefusedError:
+            # The host lives, so the end of the connection will come from its kernel.
+            self._answered(host)
+        except TimeoutError:
+            pass  # also what the kernel says of a host that is off
+        except (OSError, ValueError) as error:
+            if held.host.startswith(("/", "@")):
+                self._answered(host)
+            where = place(held.host, held.port)
+            self._supervisor.log.warning(f"cannot send a cancel request to {where}: {error}")
+        finally:
+            held.cancelling = False
+
+    async def _deliver(self, held: Held) -> None:
+        settings = self._supervisor.config.settings
+        mode = settings.server_tls_sslmode
+        context: ssl.SSLContext | None = None
+        if mode in servertls.STRICT or (held.tls and mode != "disable"):
+            # The address is all that is known here, and all a false server could get is this key.
+            context = servertls.context(settings, verify_name=False)
+        await deliver(held.host, held.port, held.key, context, mode in servertls.STRICT)
+
+    # -- hosts that do not answer
+
+    def _patience_s(self) -> float:
+        return self._supervisor.config.settings.server_connect_timeout or _PATIENCE_S
+
+    def _host(self, held: Held) -> Host:
+        return self._hosts.setdefault(held.where, Host())
+
+    def _answered(self, host: Host) -> None:
+        host.silent_since_s, host.answered_s = None, self._loop.time()
+
+    def _given_up(self, held: Held, host: Host) -> bool:
+        """Whether a whole server_connect_timeout has passed without any sign of the host."""
+        if not held.dying:
+            return False
+        if held.key:
+            if host.silent_since_s is None:
+                return False
+            since_s = max(host.silent_since_s, held.since_s)
+        else:
+            # Nothing to ask with: a server that has not even said its key, so no session counts in it yet.
+            since_s = max(host.answered_s, held.since_s)
+        return self._loop.time() - since_s >= self._patience_s()
+
+    def _abandon(self, where: tuple[str, int]) -> None:
+        """Give back all slots of one silent host whose time is over, with one line for all."""
+        host = self._hosts[where]
+        everyone = [held for servers in self._held.values() for held in servers.values()]
+        over = [held for held in everyone if held.where == where and self._given_up(held, host)]
+        self._warn(over, "does not answer (server_connect_timeout)")
+        for held in over:
+            self._gone(held)
+
+    def _warn(self, lost: list[Held], reason: str) -> None:
+        where = place(*lost[0].where)
+        text = f"server {where}: {reason}: {len(lost)} connection{'s' if len(lost) > 1 else ''} given up"
+        self._supervisor.log.warning(f"{text}, though the backend may still live")
+
+    # -- giving back
+
+    def _gone(self, held: Held) -> None:
+        self._drop(held)
+        if held.seat in self._orphaned:
+            self._supervisor.ledger.give_for(held.seat, held.rows)
+            self._settle(held.seat)
+        else:
+            self._tell_gone(held.seat, held.server)
+
+    def _tell_gone(self, seat: int, number: int) -> None:
+        child = self._children.get(seat)
+        if child is None:
+            self._untold.setdefault(seat, []).append(number)
+        else:
+            child.channel.send("gone", {"server": number})
+
+    def _drop(self, held: Held) -> None:
+        """Close the duplicate and forget the server."""
+        if held.timer is not None:
+            held.timer.cancel()
+            held.timer = None
+        if held.dying:
+            self._loop.remove_reader(held.sock.fileno())
+            self._dying[held.seat] -= 1
+        held.sock.close()
+        servers = self._held[held.seat]
+        del servers[held.server]
+        if not servers:
+            del self._held[held.seat]
+
+    def _orphan(self, seat: int) -> None:
+        self._orphaned[seat] = self._loop.time()
+        self._settle(seat)
+
+    def _settle(self, seat: int) -> None:
+        """Free a dead seat of which nothing is left."""
+        if seat in self._orphaned and seat not in self._held:
+            took_ms = round((self._loop.time() - self._orphaned.pop(seat)) * 1000)
+            self._dying.pop(seat, None)
+            self._untold.pop(seat, None)
+            self._supervisor.ledger.free(seat)
+            self._supervisor.log.debug(f"seat {seat} is free, {took_ms} ms after its worker's end")
+
+
+def _shut(sock: socket.socket) -> None:
+    """Say that nothing more comes; a connection still being made is taken back. Twice does no harm."""
+    with contextlib.suppress(OSError):
+        sock.shutdown(socket.SHUT_WR)
