@@ -14,9 +14,9 @@ from typing import Any, Final, Protocol
 
 from pgshoal.config.model import Config
 from pgshoal.fleet import servertls
-from pgshoal.fleet.cancels import deliver
 from pgshoal.fleet.channel import Message
 from pgshoal.fleet.children import Child
+from pgshoal.fleet.delivery import deliver
 from pgshoal.worker.log import Log, place
 
 #: Read from one socket in one turn of the loop.
