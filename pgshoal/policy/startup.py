@@ -8,7 +8,7 @@ from typing import Final
 
 from pgshoal.wire.errors import WireError
 from pgshoal.wire.options import parse_options
-from pgshoal.wire.startup import Startup
+from pgshoal.wire.startup import NEWEST_MINOR, Startup
 
 TRACKED: Final = (
     "DateStyle", "client_encoding", "TimeZone", "standard_conforming_strings", "application_name",
@@ -44,6 +44,8 @@ class LoginWish:
     parameters: tuple[tuple[str, str], ...]
     replication: str = "none"
     options: str = ""
+    minor: int = 0
+    """The version of protocol 3 that is spoken from now on, at most NEWEST_MINOR."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +104,8 @@ def read_wish(startup: Startup, rules: StartupRules) -> LoginWish | Unwelcome:
         if "\\" in value and not value.isascii():
             return Unwelcome("unsupported_parameter", name, f"{name} mixes backslash and non-ASCII text")
     parameters = tuple((name, found[name]) for name in rules.order if name in found) if found else ()
-    return LoginWish(database or user, user, parameters, replication, options if replication != "none" else "")
+    kept = options if replication != "none" else ""
+    return LoginWish(database or user, user, parameters, replication, kept, min(startup.minor, NEWEST_MINOR))
 
 
 def _read_options(text: str, rules: StartupRules, found: dict[str, str], replication: str) -> Unwelcome | None:

@@ -10,6 +10,8 @@ from pgshoal.wire.catalogue import CANCEL_SECRET_MAX
 SSL_REQUEST_CODE: Final = 80877103
 GSSENC_REQUEST_CODE: Final = 80877104
 CANCEL_REQUEST_CODE: Final = 80877102
+#: Protocol 3.2 (PostgreSQL 18) differs from 3.0 in the length of cancel keys alone; nobody ever spoke 3.1.
+NEWEST_MINOR: Final = 2
 BAD_LAYOUT: Final = "invalid startup packet layout: expected terminator as last byte"
 OLD_PROTOCOL: Final = "old V2 protocol not supported"
 
@@ -108,8 +110,10 @@ def _parse_parameters(minor: int, payload: bytes) -> Startup | BadStartup:
     return Startup(3, minor, plain, tuple(name for name in names if name.startswith("_pq_.")))
 
 
-def negotiate(startup: Startup, newest_minor: int = 0) -> bytes | None:
+def negotiate(startup: Startup, newest_minor: int = NEWEST_MINOR) -> bytes | None:
     """The NegotiateProtocolVersion a login needs, or None. To be sent once, before authentication."""
     if startup.minor <= newest_minor and not startup.pq_options:
         return None
-    return negotiate_protocol_version(startup.major, newest_minor, startup.pq_options)
+    # A client that asks for less must not be answered with more: libpq takes that for nonsense.
+    minor = min(startup.minor, newest_minor)
+    return negotiate_protocol_version(startup.major, minor, startup.pq_options)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from pgshoal.auth.keys import REMEMBERED_MAX, KeyCache
 from pgshoal.engine.contract import ConnId, EngineLimits, Event
 from pgshoal.policy.startup import remembered_names
-from pgshoal.worker import client_login, clients
+from pgshoal.worker import cancel, client_login, clients
 from pgshoal.worker.auth_lookup import Lookups
 from pgshoal.worker.front import Front
 from pgshoal.worker.growth import Growth
@@ -22,6 +22,7 @@ from pgshoal.worker.janitor import PERIOD_S, Janitor
 from pgshoal.worker.listeners import Listeners
 from pgshoal.worker.offload import Offload
 from pgshoal.worker.pause import Pause
+from pgshoal.worker.peers import Peers
 from pgshoal.worker.pools import Pools, microseconds
 from pgshoal.worker.records import Pool
 from pgshoal.worker.resolver import Resolver
@@ -81,6 +82,9 @@ class Worker:
         self.servers = Servers(self)
         self.resolver.changed = self.servers.lost_addresses
         self.front = Front(config)
+        self.front.sit(fleet.seat, fleet.generation, fleet.key_secret)
+        self.peers = Peers(self)
+        cancel.listen(self)
         self.tls = TlsFiles(engine)
         self.listeners = Listeners(self)
         self.janitor = Janitor(self)

@@ -12,6 +12,7 @@ from pgshoal.auth.secret import Verifier
 from pgshoal.engine.contract import ConnId
 from pgshoal.errors import Refused, refuse
 from pgshoal.policy.access import CONSOLE_DATABASE, ConsoleRight, console_right, is_owner
+from pgshoal.policy.cancel import LONG_SINCE_MINOR
 from pgshoal.policy.limits import over_limit, too_many_sockets
 from pgshoal.policy.startup import LoginWish, Unwelcome, read_wish, with_host
 from pgshoal.wire.startup import BadStartup, CancelRequest, GSSENCRequest, SSLRequest, Startup, negotiate, parse_startup
@@ -354,7 +355,7 @@ class ClientLogin(Handler):
         conn, front = self.conn, worker.front
         client = Client(
             conn, self.number, worker.pools.pool(database, user), user, database,
-            front.new_key(conn, settings.peer_id), self.connect_time,
+            front.new_key(conn, wish.minor >= LONG_SINCE_MINOR), self.connect_time,
             self.peer_host, self.peer_port, self.local_host, self.local_port, self.peer_pid, self.tls,
         )  # fmt: skip
         del front.logins[conn]
@@ -368,7 +369,7 @@ class ClientLogin(Handler):
             return
         login = ConsoleLogin(
             conn, self.number, user, self.right is ConsoleRight.ADMIN,
-            front.new_key(conn, worker.config.settings.peer_id), self.connect_time, self.connect_us,
+            front.new_key(conn, wish.minor >= LONG_SINCE_MINOR), self.connect_time, self.connect_us,
             self.peer_host, self.peer_port, self.local_host, self.local_port, self.peer_pid, self.tls,
             list(wish.parameters), self._is_owner(wish),
         )  # fmt: skip

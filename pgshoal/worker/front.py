@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import hmac
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from pgshoal.auth.secret import mock_verifier, parse_scram_secret
 from pgshoal.config import effective
 from pgshoal.engine.contract import ConnId
 from pgshoal.policy.access import CONSOLE_USER
+from pgshoal.policy.cancel import LONG_RANDOM, SHORT_RANDOM, Stamp, long_key, short_key
 from pgshoal.policy.startup import LoginWish, StartupRules, make_rules
 from pgshoal.worker.records import User
 
 if TYPE_CHECKING:
     from pgshoal.config.model import Config
-    from pgshoal.worker.cancel import CancelJob
+    from pgshoal.worker.cancel import Carrier
+    from pgshoal.worker.cancel_job import CancelDelivery, CancelJob
     from pgshoal.worker.client_login import ClientLogin
     from pgshoal.worker.handler import ConsoleLogin
     from pgshoal.worker.records import Client, Database
@@ -38,7 +40,7 @@ class Unwelcomed:
 
 
 class Front:
-    """One per worker. Every accepted connection stands in exactly one of logins, clients, consoles and cancels."""
+    """One per worker. Every accepted connection stands in exactly one of logins, clients, consoles and carriers."""
 
     def __init__(self, config: Config) -> None:
         #: in order of arrival, so that those due for client_login_timeout come first
@@ -46,7 +48,12 @@ class Front:
         self.clients: dict[ConnId, Client] = {}
         self.unwelcomed: dict[ConnId, Unwelcomed] = {}
         self.consoles: dict[ConnId, ConsoleLogin] = {}
+        #: connections that brought a cancel request
+        self.carriers: dict[ConnId, Carrier] = {}
+        #: by client: requests that are not sent yet; and our connections to servers that carry them
         self.cancels: dict[ConnId, CancelJob] = {}
+        self.deliveries: dict[ConnId, CancelDelivery] = {}
+        self.stamp = Stamp()
         #: hash of a cancel key -> connection; the key itself is then compared in constant time
         self.keys: dict[int, ConnId] = {}
         self._random = b""
@@ -68,6 +75,7 @@ class Front:
     def configure(self, config: Config) -> None:
         """Take the settings that are looked at once, not at every login."""
         settings = config.settings
+        self.stamp = replace(self.stamp, peer_id=settings.peer_id)
         self.rules = make_rules(settings.track_extra_parameters, settings.ignore_startup_parameters)
         self.wishes.clear()
         self.user_limits.clear()
@@ -93,8 +101,8 @@ class Front:
         return limit
 
     def connections(self) -> int:
-        """Sockets counted against max_client_conn."""
-        return len(self.logins) + len(self.clients) + len(self.consoles) + len(self.cancels)
+        """Sockets counted against max_client_conn; cancel requests have a budget of their own."""
+        return len(self.logins) + len(self.clients) + len(self.consoles)
 
     def remember_wish(self, packet: bytes, wish: LoginWish, negotiation: bytes | None) -> None:
         """Drivers open many connections with the same startup packet; it need be read only once."""
@@ -104,20 +112,19 @@ class Front:
             self.wishes.clear()
         self.wishes[packet] = (wish, negotiation)
 
-    def new_key(self, conn: ConnId, peer_id: int) -> bytes:
-        """A cancel key nobody holds: random, with PgBouncer's peer id and hop budget in it when peering is on."""
+    def sit(self, seat: int, generation: int, secret: bytes) -> None:
+        """Where in the fleet this worker is; once, before the first client."""
+        self.stamp = replace(self.stamp, seat=seat, generation=generation, secret=secret)
+
+    def new_key(self, conn: ConnId, long: bool = False) -> bytes:
+        """A cancel key nobody holds; `long` for clients of protocol 3.2."""
+        size, make = (LONG_RANDOM, long_key) if long else (SHORT_RANDOM, short_key)
         while True:
             at = self._random_at
-            if at >= len(self._random):
+            if at + size > len(self._random):
                 self._random, at = os.urandom(_RANDOM_BYTES), 0
-            self._random_at = at + 8
-            key = bytearray(self._random[at : at + 8])
-            key[0] &= 0x7F
-            if peer_id > 0:
-                key[1] = peer_id & 0xFF
-                key[2] = peer_id >> 8 & 0xFF
-                key[7] |= 3
-            found = bytes(key)
+            self._random_at = at + size
+            found = make(self.stamp, self._random[at : at + size])
             if self.keys.setdefault(hash(found), conn) == conn:
                 return found
 

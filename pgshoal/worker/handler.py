@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from pgshoal.engine.contract import Engine
     from pgshoal.worker.auth_lookup import Lookups
     from pgshoal.worker.front import Front
+    from pgshoal.worker.link import Fleet
     from pgshoal.worker.log import Log
+    from pgshoal.worker.peers import Peers
     from pgshoal.worker.pools import Pools
     from pgshoal.worker.records import Pool, User
     from pgshoal.worker.servers import Servers
@@ -103,6 +105,8 @@ class WorkerFace(Protocol):
     log: Log
     tls: TlsFiles
     front: Front
+    fleet: Fleet
+    peers: Peers
     pools: Pools
     servers: Servers
     lookups: Lookups

@@ -100,7 +100,7 @@ class Client:
     pool: Pool
     user: User  # who logged in (the pool's user may be forced)
     database: Database
-    cancel_key: bytes = field(repr=False)  # 8 bytes
+    cancel_key: bytes = field(repr=False)  # 8 bytes, 32 for clients of protocol 3.2
     connect_time: float  # wall clock, seconds
     peer_host: str
     peer_port: int

@@ -114,10 +114,10 @@ def test_protocol_3_0_needs_no_negotiation() -> None:
     assert negotiate(startup([("user", "a")])) is None
 
 
-@pytest.mark.parametrize("minor", [1, 2, 9999])
-def test_newer_minor_is_answered_with_3_0(minor: int) -> None:
-    """3.1, 3.2 and the grease version 3.9999 get one answer that names 3.0 and no option."""
-    assert negotiate(startup([("user", "a")], minor)) == b"v\0\0\0\x0c\0\3\0\0\0\0\0\0"
+@pytest.mark.parametrize("minor", [3, 9999])
+def test_newer_minor_is_answered_with_3_2(minor: int) -> None:
+    """3.3 and the grease version 3.9999 get one answer that names 3.2 and no option."""
+    assert negotiate(startup([("user", "a")], minor)) == b"v\0\0\0\x0c\0\3\0\2\0\0\0\0"
 
 
 def test_unknown_protocol_options_are_named_all_at_once() -> None:
@@ -130,11 +130,13 @@ def test_unknown_protocol_options_are_named_all_at_once() -> None:
 
 
 def test_minor_we_speak_needs_no_answer() -> None:
-    """With 3.2 as the newest version, 3.2 is accepted and 3.9999 is talked down to it."""
-    assert negotiate(startup([("user", "a")], 2), newest_minor=2) is None
-    packet = negotiate(startup([("user", "a")], 9999), newest_minor=2)
-    assert packet is not None
-    assert read.negotiate_protocol_version(packet[5:]) == (2, ())
+    """3.1 and 3.2 are accepted; with options nobody is answered with a version above the one asked for."""
+    assert negotiate(startup([("user", "a")], 1)) is None
+    assert negotiate(startup([("user", "a")], 2)) is None
+    for minor in (0, 2):
+        packet = negotiate(startup([("user", "a"), ("_pq_.x", "")], minor))
+        assert packet is not None
+        assert read.negotiate_protocol_version(packet[5:]) == (minor, ("_pq_.x",))
 
 
 @given(st.binary(max_size=300))

@@ -181,7 +181,7 @@ def test_versions_and_options_are_negotiated_once_before_authentication() -> Non
             got = talk.messages()
             assert [message.kind for message in got[:2]] == ["v", "R"]
             assert sum(message.kind == "v" for message in got) == 1
-            assert got[0].payload == b"\0\3\0\0\0\0\0\1_pq_.x\0"
+            assert got[0].payload == b"\0\3\0\2\0\0\0\1_pq_.x\0"
 
 
 def test_without_tls_both_requests_for_encryption_get_n() -> None:

@@ -11,7 +11,7 @@ from tests.worker.stub import Bench
 def test_keys_differ_and_never_look_negative() -> None:
     """Eight bytes, the first below 0x80, as the process id of a backend would be."""
     front = Front(Config("x"))
-    keys = {front.new_key(conn, 0) for conn in range(1, 500)}
+    keys = {front.new_key(conn) for conn in range(1, 500)}
     assert len(keys) == 499
     assert all(len(key) == 8 and key[0] < 0x80 for key in keys)
 
