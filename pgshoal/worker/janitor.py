@@ -1,4 +1,4 @@
-"""Three times per second: timeouts, ages, idle servers, minimum sizes, and the end of a shutdown."""
+"""Three times per second: timeouts, ages, idle servers, minimum sizes, and how far a shutdown is."""
 
 from __future__ import annotations
 
@@ -40,10 +40,7 @@ class Janitor:
         worker.pools.expire(now_us)
         worker.stats.tick(now_us)
         worker.pause.changed()
-        ended = worker.pause.finished()
-        if ended:
-            worker.log.log(ended)
-            worker.stop(0)
+        worker.pause.report()
 
     # -- servers
 

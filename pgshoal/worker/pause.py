@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pgshoal.errors import refuse
 from pgshoal.policy import lifetimes
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 #: Called once: True when what was asked for is reached, False when a RESUME came first.
 Done = Callable[[bool], None]
-ShutdownMode = Literal["now", "servers", "clients"]
+ShutdownMode = Literal["servers", "clients"]
 
 
 @dataclass(slots=True, eq=False)
@@ -31,20 +31,36 @@ class Waiter:
 
 
 class Pause:
-    """Methods raise Refused with the console's own texts; a waiter is answered by nothing but its own condition."""
+    """Carries out what is decided for the whole fleet; to repeat anything changes nothing.
+
+    A waiter is answered by nothing but its own condition.
+    """
 
     def __init__(self, worker: Worker) -> None:
         self.worker = worker
         self.everything = False
         self.waiters: list[Waiter] = []
+        self._told: bool | None = None  # what the supervisor knows of an end under way
+
+    def adopt(self, state: Mapping[str, Any]) -> None:
+        """A worker that is started later stands as the others do."""
+        pools = self.worker.pools
+        self.everything = bool(state.get("paused"))
+        for name in state.get("paused_databases", ()):
+            if (database := pools.database(name)) is not None:
+                database.paused = True
+        for name in state.get("disabled_databases", ()):
+            if (database := pools.database(name)) is not None:
+                database.disabled = True
+        self._apply(None)
+        if state.get("shutdown"):
+            self.shutdown(state["shutdown"])
 
     # -- pause and resume
 
     def pause(self, database: Database | None, done: Done) -> Waiter | None:
         """Stop handing out servers; `done` when none is busy any more. Returns what `abandon` takes, None if done."""
         if database is None:
-            if self.everything:
-                raise refuse("already_paused")
             self.everything = True
         else:
             database.paused = True
@@ -75,13 +91,7 @@ class Pause:
     def resume(self, database: Database | None) -> None:
         """End a pause; those who wait for it to be reached are told so."""
         if database is None:
-            if self.worker.shutdown:
-                raise refuse("console_shutting_down")
-            if not self.everything:
-                raise refuse("not_paused")
-            self.everything = False
-        elif not database.paused:
-            raise refuse("database_not_paused", db=database.name)
+            self.everything = self.worker.shutdown == "servers"
         else:
             database.paused = False
         self._apply(database)
@@ -150,8 +160,6 @@ class Pause:
 
     def kill(self, database: Database | None) -> None:
         """Drop all clients and servers, and leave the databases paused; each needs a RESUME."""
-        if self.everything:
-            raise refuse("already_paused")
         chosen = list(self.worker.pools.databases.values()) if database is None else [database]
         for each in chosen:
             each.paused = True
@@ -174,17 +182,15 @@ class Pause:
     # -- shutdown
 
     def shutdown(self, mode: ShutdownMode) -> None:
-        """End the process: at once, when all servers are released, or when all clients have left.
+        """Begin to end: no new clients, until all servers are released or all clients have left.
 
         Waiting for servers may follow waiting for clients; to repeat either changes nothing.
         """
         worker = self.worker
-        if mode == "now":
-            worker.stop(0)
-            return
         if worker.shutdown in (mode, "servers"):
             return
         worker.shutdown = mode
+        self._told = None
         worker.listeners.close_tcp()
         if mode == "servers":
             self.everything = True
@@ -192,12 +198,14 @@ class Pause:
             gone = refuse("server_shutting_down")
             for pool in self.worker.pools.of_database(None):
                 clients.refuse_waiting(worker, pool, gone)
+        self.report()
 
-    def finished(self) -> str:
-        """Why a shutdown under way may end now, or ""."""
-        mode = self.worker.shutdown
-        if mode == "clients" and not self.worker.front.connections():
-            return "client connections dropped, exiting"
-        if mode == "servers" and not self.worker.servers.by_conn:
-            return "server connections dropped, exiting"
-        return ""
+    def report(self) -> None:
+        """Tell the supervisor, who ends the fleet, whether this worker has nothing left to wait for."""
+        worker = self.worker
+        if not worker.shutdown:
+            return
+        empty = not (worker.front.connections() if worker.shutdown == "clients" else worker.servers.by_conn)
+        if empty != self._told:
+            self._told = empty
+            worker.fleet.send("empty", {"empty": empty})

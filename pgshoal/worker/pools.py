@@ -168,7 +168,6 @@ class Pools:
         self.by_id.pop(pool.id, None)
         self.retired.pop(pool.id, None)
         self.worker.servers.forget_pool(pool)
-        self.worker.stats.forget_pool(pool)
         return True
 
     def expire(self, now_us: int) -> None:

@@ -1,8 +1,10 @@
-"""RELOAD and SET: a whole new configuration is parsed first, then swapped in at once, or nothing changes."""
+"""A new configuration in a running worker: what can fail is prepared first, then all is swapped in at once."""
 
 from __future__ import annotations
 
-import time
+import os
+import pickle
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pgshoal.config import changes, load
@@ -14,52 +16,99 @@ from pgshoal.worker.records import Database, User
 if TYPE_CHECKING:
     from pgshoal.config.changes import Changes
     from pgshoal.config.model import Config
+    from pgshoal.fleet.channel import Message
     from pgshoal.worker.app import Worker
     from pgshoal.worker.log import Log
+    from pgshoal.worker.tlsfiles import Contexts
 
 
-def reload(worker: Worker) -> bool:
-    """Read the files again; False if anything in them is wrong: then all stays as it was and the log says why."""
-    worker.notify(f"RELOADING=1\nMONOTONIC_USEC={time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000}")
-    try:
-        fresh = load.load(worker.config.settings.conffile or worker.config.path, worker.overrides)
-        apply(worker, fresh)
-    except (ConfigError, OSError, ValueError) as error:
-        worker.log.error(str(error))
-        worker.log.warning("config file loading failed")
-        return False
-    finally:
-        worker.notify("READY=1")
-    return True
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A configuration of which nothing can fail any more; `contexts` None leaves TLS as it is."""
+
+    config: Config
+    contexts: Contexts | None
+
+
+class Reloading:
+    """The worker's side of the supervisor's two steps: all workers prepare, then all commit, or all discard."""
+
+    def __init__(self, worker: Worker) -> None:
+        self.worker = worker
+        self.prepared: Prepared | None = None
+        worker.fleet.on("prepare", self._prepare)
+        worker.fleet.on("commit", self._commit)
+        worker.fleet.on("discard", self._discard)
+
+    def _prepare(self, message: Message) -> None:
+        fleet = self.worker.fleet
+        try:
+            # From our own supervisor, over a socket nobody else has.
+            fresh: Config = pickle.loads(message.blob)
+            self.prepared = prepare(self.worker, fresh, message["tls"])
+        except (ConfigError, OSError, ValueError) as error:
+            self.prepared = None
+            fleet.reply(message, {"error": str(error)})
+        else:
+            fleet.reply(message)
+
+    def _commit(self, message: Message) -> None:
+        prepared, self.prepared = self.prepared, None
+        try:
+            if prepared is not None:
+                commit(self.worker, prepared)
+        finally:
+            self.worker.fleet.reply(message)
+
+    def _discard(self, message: Message) -> None:
+        self.prepared = None
+        self.worker.fleet.reply(message)
 
 
 def apply(worker: Worker, fresh: Config, tls: bool = True) -> Changes:
-    """Put a checked configuration in effect. What can fail (TLS files, the log file) comes before the swap.
+    """Both steps at once."""
+    return commit(worker, prepare(worker, fresh, tls))
+
+
+def prepare(worker: Worker, fresh: Config, tls: bool = True) -> Prepared:
+    """Try what can fail, the log file and TLS files, and change nothing. ConfigError or ValueError says what is wrong.
 
     Without `tls` the TLS set-up stays as it is: after a SET that left it incomplete, other settings must still change.
     """
-    old = worker.config
-    found = changes.difference(old, fresh)
-    fresh = changes.keep_boot_settings(old, fresh)
-    settings = fresh.settings
+    check_log_file(fresh)
+    return Prepared(fresh, worker.tls.prepare(fresh.settings) if tls else None)
+
+
+def check_log_file(config: Config) -> None:
+    """Raise the error of a log file that cannot be opened, at the line that names it."""
+    path = config.settings.logfile
+    if not path:
+        return
     try:
-        worker.log.reopen(settings.logfile)
+        os.close(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644))
     except OSError as error:
-        raise load.at_setting(fresh, "logfile", f"cannot open the file: {error.strerror}") from None
+        raise load.at_setting(config, "logfile", f"cannot open the file: {error.strerror}") from None
+
+
+def reopen_log(config: Config, log: Log) -> None:
+    """The log as the settings want it; a file that is gone since it was checked leaves the old one in use."""
+    settings = config.settings
     try:
-        if tls:
-            worker.tls.apply(settings)
-    except (ValueError, OSError):
-        worker.log.reopen(old.settings.logfile)
-        raise
-    worker.log.set_verbose(settings.verbose)
-    worker.log.use_syslog(settings.syslog, settings.syslog_ident, settings.syslog_facility)
-    for warning in fresh.warnings:
-        worker.log.error(str(warning))
-    warn_unbuilt(fresh, worker.log)
-    for name in found.needs_restart:
-        worker.log.warning(f"{name} changes only at a restart")
-    worker.config = fresh
+        log.reopen(settings.logfile)
+    except OSError as error:
+        log.error(f"logfile = {settings.logfile}: cannot open the file: {error.strerror}")
+    log.set_verbose(settings.verbose)
+    log.use_syslog(settings.syslog, settings.syslog_ident, settings.syslog_facility)
+
+
+def commit(worker: Worker, prepared: Prepared) -> Changes:
+    """Put a prepared configuration in effect."""
+    old = worker.config
+    found = changes.difference(old, prepared.config)
+    fresh = worker.config = changes.keep_boot_settings(old, prepared.config)
+    reopen_log(fresh, worker.log)
+    if prepared.contexts is not None:
+        worker.tls.use(prepared.contexts)
     if found.secrets:
         worker.key_cache.forget()
     _users(worker)

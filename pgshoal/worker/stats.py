@@ -1,16 +1,21 @@
-"""Totals and averages per database, and the stats line of the log."""
+"""Totals per database, as the fleet adds them up, and what averages are made of them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import astuple, dataclass, fields
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from pgshoal.engine.contract import PoolId, PoolStats
+from pgshoal.engine.contract import PoolStats
+from pgshoal.policy.access import CONSOLE_DATABASE
 from pgshoal.worker.records import Pool
+from pgshoal.worker.vitals import LoopLag
 
 if TYPE_CHECKING:
     from pgshoal.worker.app import Worker
+
+#: How often the supervisor hears of totals that have changed: what a crash may lose.
+REPORT_US: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +33,22 @@ class Totals(PoolStats):
         return Totals(*(max(0, a - b) for a, b in zip(astuple(self), astuple(earlier), strict=True)))
 
 
+#: By database.
+Counted = Mapping[str, Totals]
+
+
 def total(parts: Iterable[Totals]) -> Totals:
     """The sum of all."""
-    whole = Totals()
+    return Totals(*(sum(column) for column in zip(*map(astuple, parts), strict=True)))
+
+
+def added(parts: Iterable[Counted]) -> dict[str, Totals]:
+    """The sum of all, database by database."""
+    found: dict[str, list[Totals]] = {}
     for part in parts:
-        whole = whole.plus(part)
-    return whole
+        for name, totals in part.items():
+            found.setdefault(name, []).append(totals)
+    return {name: each[0] if len(each) == 1 else total(each) for name, each in found.items()}
 
 
 def averages(delta: Totals, period_us: int) -> Totals:
@@ -47,15 +62,33 @@ def averages(delta: Totals, period_us: int) -> Totals:
     return Totals(**per_second)
 
 
+def overall(deltas: Counted, period_us: int) -> Totals:
+    """The averages of all databases together. Commands of the console take no time, so they do not thin it out."""
+    served = averages(total(delta for name, delta in deltas.items() if name != CONSOLE_DATABASE), period_us)
+    return served.plus(averages(deltas.get(CONSOLE_DATABASE, Totals()), period_us))
+
+
+def line(avg: Totals) -> str:
+    """The stats line of the log, in PgBouncer's words."""
+    return (
+        f"{avg.xact_count} xacts/s, {avg.query_count} queries/s, {avg.client_parse_count} client parses/s, "
+        f"{avg.server_parse_count} server parses/s, {avg.bind_count} binds/s, {avg.client_login_count} client "
+        f"logins/s, in {avg.client_bytes} B/s, out {avg.server_bytes} B/s, xact {avg.xact_time_us} µs, "
+        f"query {avg.query_time_us} µs, wait {avg.wait_time_us} µs"
+    )
+
+
 class Stats:
-    """Takes a snapshot every stats_period; the averages are those of the last whole period."""
+    """What this worker has counted; once a second the supervisor is told, so that it outlives the process."""
 
     def __init__(self, worker: Worker) -> None:
         self.worker = worker
-        now_us = worker.engine.now_us()
-        self._older_us, self._newer_us = now_us, now_us
-        self._older: dict[PoolId, Totals] = {}
-        self._newer: dict[PoolId, Totals] = {}
+        self.lag = LoopLag()
+        #: commands and logins of the console, which make the row `pgbouncer`
+        self.console_queries = 0
+        self.console_logins = 0
+        self._reported: dict[str, Totals] = {}
+        self._reported_us = worker.engine.now_us()
 
     def of_pool(self, pool: Pool) -> Totals:
         """A pool's totals now."""
@@ -75,51 +108,25 @@ class Stats:
             pool.client_logins,
         )
 
-    def by_database(self) -> dict[str, tuple[Totals, Totals]]:
-        """Database -> (totals, averages), for those that have a pool."""
-        result: dict[str, tuple[Totals, Totals]] = {}
-        period_us = self._newer_us - self._older_us
-        names = dict.fromkeys(pool.database.name for pool in self.worker.pools.by_id.values())
-        for name in names:
-            pools = [pool for pool in self.worker.pools.by_id.values() if pool.database.name == name]
-            delta = total(self._delta(pool.id) for pool in pools)
-            result[name] = total(self.of_pool(pool) for pool in pools), averages(delta, period_us)
-        return result
-
-    def _delta(self, number: PoolId) -> Totals:
-        return self._newer.get(number, Totals()).since(self._older.get(number, Totals()))
-
-    def overall(self) -> tuple[Totals, Totals]:
-        """(totals, averages) of all databases together."""
-        pools = list(self.worker.pools.by_id.values())
-        delta = total(self._delta(pool.id) for pool in pools)
-        return total(map(self.of_pool, pools)), averages(delta, self._newer_us - self._older_us)
+    def by_database(self) -> dict[str, Totals]:
+        """Totals of each database that has a pool, and of the console, each command of which is a transaction too."""
+        queries = self.console_queries
+        found = added({pool.database.name: self.of_pool(pool)} for pool in self.worker.pools.by_id.values())
+        found[CONSOLE_DATABASE] = Totals(
+            xact_count=queries, query_count=queries, client_login_count=self.console_logins
+        )
+        return found
 
     def tick(self, now_us: int) -> None:
-        """Take a snapshot if the period is over, and log it."""
-        settings = self.worker.config.settings
-        period_us = max(settings.stats_period, 1) * 1_000_000
-        if now_us - self._newer_us < period_us:
-            return
-        self._older, self._older_us = self._newer, self._newer_us
-        self._newer = {pool.id: self.of_pool(pool) for pool in self.worker.pools.by_id.values()}
-        self._newer_us = now_us
-        text = self.line()
-        if settings.log_stats:
-            self.worker.log.log(f"stats: {text.replace('µs', 'us')}")
-        self.worker.notify(f"STATUS=stats: {text}")
+        """The janitor was here."""
+        self.lag.ticked(now_us)
+        if now_us - self._reported_us >= REPORT_US:
+            self._reported_us = now_us
+            self.report()
 
-    def line(self) -> str:
-        """The averages in PgBouncer's words."""
-        avg = self.overall()[1]
-        return (
-            f"{avg.xact_count} xacts/s, {avg.query_count} queries/s, {avg.client_parse_count} client parses/s, "
-            f"{avg.server_parse_count} server parses/s, {avg.bind_count} binds/s, {avg.client_login_count} client "
-            f"logins/s, in {avg.client_bytes} B/s, out {avg.server_bytes} B/s, xact {avg.xact_time_us} µs, "
-            f"query {avg.query_time_us} µs, wait {avg.wait_time_us} µs"
-        )
-
-    def forget_pool(self, pool: Pool) -> None:
-        """The pool is dropped."""
-        self._older.pop(pool.id, None)
-        self._newer.pop(pool.id, None)
+    def report(self) -> None:
+        """Tell the supervisor what has changed since the last time, if anything."""
+        now = self.by_database()
+        if now != self._reported:
+            self._reported = now
+            self.worker.fleet.send("totals", {"databases": {name: astuple(each) for name, each in now.items()}})

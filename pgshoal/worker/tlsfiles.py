@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -15,6 +16,16 @@ if TYPE_CHECKING:
 _VERIFY: Final = ("verify-ca", "verify-full")
 _STRICT: Final = ("require", *_VERIFY)
 _Stamp = tuple[tuple[int, int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Contexts:
+    """What the files of some settings make."""
+
+    settings: Settings
+    client: TlsContext | None
+    server: TlsContext | None
+    stamp: _Stamp
 
 
 class TlsFiles:
@@ -32,12 +43,20 @@ class TlsFiles:
 
     def apply(self, settings: Settings) -> None:
         """Read all files and take the settings; ValueError with a readable text leaves everything as it was."""
+        self.use(self.prepare(settings))
+
+    def prepare(self, settings: Settings) -> Contexts:
+        """Read all files and change nothing; ValueError with a readable text if they cannot be used."""
         client = self._client_context(settings)
         stamp = _stamp(settings)
         server = self._server_context(settings) if settings.server_tls_sslmode != "disable" else None
-        self.client = client
-        self.client_required = settings.client_tls_sslmode in _STRICT
-        self._settings, self._server, self._stamp = settings, server, stamp
+        return Contexts(settings, client, server, stamp)
+
+    def use(self, contexts: Contexts) -> None:
+        """Take what was prepared."""
+        self.client = contexts.client
+        self.client_required = contexts.settings.client_tls_sslmode in _STRICT
+        self._settings, self._server, self._stamp = contexts.settings, contexts.server, contexts.stamp
 
     def server_side(self) -> TlsContext:
         """For a connection to a server; files that have changed are read again. ValueError if they cannot be used."""

@@ -1,0 +1,249 @@
+"""One console for all workers: what one of them is asked is gathered from, decided for and carried out in all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from pgshoal.fleet.figures import Figures
+from pgshoal.fleet.reconfigure import Reconfigure
+from pgshoal.fleet.rounds import Round
+from pgshoal.policy.access import CONSOLE_DATABASE
+from pgshoal.policy.standing import REGISTERS, Standing
+
+if TYPE_CHECKING:
+    from pgshoal.config.changes import Changes
+    from pgshoal.fleet.channel import Message
+    from pgshoal.fleet.children import Child
+    from pgshoal.fleet.supervisor import Supervisor
+
+#: A worker that is stopped, or very busy, must not hang the console; its rows are then missing.
+GATHER_LIMIT_S: Final = 2.0
+#: What the supervisor alone knows, or any worker alone.
+_NOT_GATHERED: Final = frozenset({"WORKERS", "LEDGER"})
+
+#: {"error": key of a refusal} or {"reached": False if it was taken back before it was reached}.
+Result = dict[str, Any]
+Answer = Callable[[Result], None]
+Pair = tuple[str, str]
+
+
+class Act:
+    """One command that all workers carry out."""
+
+    def __init__(self, relay: Relay, command: str, argument: str, children: list[Child], answer: Answer) -> None:
+        self._relay = relay
+        self.command = command
+        self.argument = argument
+        self._answer = answer
+        fields = {"command": command, "argument": argument}
+        self._round = Round(children, "act", fields, self._done, heard=self._heard)
+
+    def _heard(self, child: Child, answer: Message) -> bool:
+        # A client is in one worker only: nobody waits for the others when it was found.
+        return self.command == "KILL_CLIENT" and not answer.fields.get("error")
+
+    def _done(self, asked: Round) -> None:
+        answers = [answer.fields for _, answer in asked.answers]
+        errors = [answer["error"] for answer in answers if answer.get("error")]
+        if self.command == "KILL":
+            self._relay.killed({name for answer in answers for name in answer.get("databases", ())})
+        if errors and len(errors) == len(answers):
+            self._answer({"error": errors[0]})
+        else:
+            self._answer({"reached": all(answer.get("reached", True) for answer in answers)})
+
+    def abandon(self) -> None:
+        """Whoever asked is gone: nobody is to wait for it any more, though what was begun stands."""
+        for child, number in self._round.forget().items():
+            child.channel.send("abandon", {"act": number})
+
+
+class Relay:
+    """The part of the supervisor that consoles speak to. All workers see all commands in the same order."""
+
+    def __init__(self, supervisor: Supervisor) -> None:
+        self._fleet = supervisor
+        self.standing = Standing(supervisor.state)
+        self.figures = Figures(supervisor)
+        self.reconfigure = Reconfigure(supervisor, self._changed)
+        self._acts: dict[tuple[Child, int], Act] = {}
+        self._welcomes: dict[Pair, Any] = {}
+        #: what each worker that does not serve yet was booted with
+        self._booted: dict[Child, tuple[dict[str, Any], dict[Pair, Any]]] = {}
+        self._commands: Mapping[str, Callable[[Child, Message], None]] = {
+            "reload": self._reload,
+            "set": self._set,
+            "shutdown": self._shutdown,
+        }
+
+    # -- workers come and go
+
+    def attach(self, child: Child) -> None:
+        """Hear it."""
+        on = child.channel.on
+        on("gather", lambda message: self._gather(child, message))
+        on("act", lambda message: self._act(child, message))
+        on("abandon", lambda message: self._abandon(child, int(message["act"])))
+        on("ask", lambda message: self._ask(child, message))
+        on("welcome", lambda message: self._welcome(child, message))
+        on("totals", lambda message: self.figures.heard(child, message["databases"]))
+        self._booted[child] = self.standing.copy(), dict(self._welcomes)
+        self.reconfigure.attach(child)
+
+    def is_ready(self, child: Child) -> None:
+        """What was decided while it came up is told to it now."""
+        state, welcomes = self._booted.pop(child, (self.standing.copy(), self._welcomes))
+        self.reconfigure.is_ready(child)
+        for command, database in self.standing.missed(state):
+            child.channel.ask("act", lambda answer: None, {"command": command, "argument": database})
+        for pair in welcomes.keys() | self._welcomes.keys():
+            if welcomes.get(pair) is not self._welcomes.get(pair):
+                _send_welcome(child, pair, self._welcomes.get(pair))
+
+    def died(self, child: Child) -> None:
+        """Its sessions wait for nothing; what it has counted is kept."""
+        self._booted.pop(child, None)
+        self.reconfigure.died(child)
+        self.figures.died(child)
+        for one, number in [key for key in self._acts if key[0] is child]:
+            self._abandon(one, number)
+
+    # -- looking
+
+    def _gather(self, child: Child, message: Message) -> None:
+        what = message["what"]
+        parts: list[dict[str, Any]] = []
+        if what == "STATS":
+            parts.append({"number": None, **self.figures.part()})
+        elif what == "WORKERS":
+            parts.append({"number": None, "rows": self.figures.workers()})
+        others = [] if what in _NOT_GATHERED else self._fleet.others(child)
+
+        def done(asked: Round) -> None:
+            timer.cancel()
+            for one, answer in asked.answers:
+                parts.append({"seat": one.seat, "number": one.number, "rows": answer.fields.get("rows", [])})
+            missing = [one.number for one in asked.missing]
+            child.channel.reply(message, {"parts": parts, "missing": missing})
+
+        # The round may be over before its constructor returns.
+        timer = self._fleet.loop.call_later(GATHER_LIMIT_S, lambda: asked.finish())
+        asked = Round(others, "gather", {"what": what}, done)
+
+    # -- commands for all
+
+    def order(self, command: str, argument: str, answer: Answer, registered: bool = False) -> Act | None:
+        """Decide once, then have all carry it out. None if it was refused.
+
+        `registered`: the worker that asks knows a database of this name that is not in the configuration.
+        """
+        if command != "KILL_CLIENT":
+            known = self._known(command, argument, registered)
+            wrong = self.standing.judge(command, argument, argument == CONSOLE_DATABASE, known)
+            if wrong:
+                answer({"error": wrong})
+                return None
+            self.standing.record(command, argument, self._fleet.config.databases)
+            self._fleet.log.log(f"{command} '{argument}' command issued" if argument else f"{command} command issued")
+        if command == "RECONNECT":
+            self._forget_welcomes({argument} if argument else None)
+        return Act(self, command, argument, self._fleet.others(None), answer)
+
+    def _known(self, command: str, name: str, registered: bool) -> bool:
+        config = self._fleet.config
+        if name in config.databases or self.standing.touches(name):
+            return True
+        return config.database(name) is not None and (registered or command in REGISTERS)
+
+    def killed(self, databases: set[str]) -> None:
+        """KILL has met databases that only `*` knows: where they are not registered yet, they are paused too."""
+        for name in sorted(databases - set(self.standing.facts["paused_databases"])):
+            self.standing.record("PAUSE", name, ())
+            Act(self, "PAUSE", name, self._fleet.others(None), lambda result: None)
+
+    def _act(self, child: Child, message: Message) -> None:
+        key = child, int(message["id"])
+        over = False
+
+        def answer(result: Result) -> None:
+            nonlocal over
+            over = True
+            self._acts.pop(key, None)
+            child.channel.reply(message, result)
+
+        registered = bool(message.fields.get("registered"))
+        act = self.order(message["command"], message["argument"], answer, registered)
+        if act is not None and not over:
+            self._acts[key] = act
+
+    def _abandon(self, child: Child, number: int) -> None:
+        act = self._acts.pop((child, number), None)
+        if act is not None:
+            act.abandon()
+
+    # -- what the supervisor does itself
+
+    def _ask(self, child: Child, message: Message) -> None:
+        run = self._commands.get(message["command"])
+        if run is None:
+            child.channel.reply(message, {"error": "no such request"})
+        else:
+            run(child, message)
+
+    def _reload(self, child: Child, message: Message) -> None:
+        self._fleet.log.log("RELOAD command issued")
+        self.reconfigure.reload(lambda wrong: child.channel.reply(message, {"error": wrong}))
+
+    def _set(self, child: Child, message: Message) -> None:
+        kept: list[str] = []
+        self.reconfigure.set(
+            message["key"],
+            message["value"],
+            lambda wrong: child.channel.reply(message, {"error": wrong, "tls_kept": bool(kept)}),
+            lambda: kept.append("TLS"),
+        )
+
+    def _shutdown(self, child: Child, message: Message) -> None:
+        word = message["word"]
+        self._fleet.log.log(f"SHUTDOWN {word} command issued" if word else "SHUTDOWN command issued")
+        if message["mode"] != "now":
+            child.channel.reply(message)
+        self._fleet.shutdown(message["mode"])
+
+    # -- what others need not ask a server for
+
+    def _welcome(self, child: Child, message: Message) -> None:
+        pair, parameters = (message["database"], message["user"]), message["parameters"]
+        if parameters is None:
+            self._welcomes.pop(pair, None)
+        else:
+            self._welcomes[pair] = parameters
+        self._keep_welcomes()
+        for other in self._fleet.others(child):
+            _send_welcome(other, pair, parameters)
+
+    def _forget_welcomes(self, databases: set[str] | None) -> None:
+        """Of these databases, or all; the workers forget by themselves."""
+        for pair in list(self._welcomes):
+            if databases is None or pair[0] in databases:
+                del self._welcomes[pair]
+        self._keep_welcomes()
+
+    def _keep_welcomes(self) -> None:
+        self._fleet.state["welcomes"] = [
+            {"database": database, "user": user, "parameters": found}
+            for (database, user), found in self._welcomes.items()
+        ]
+
+    def _changed(self, found: Changes) -> None:
+        """A new configuration is in effect."""
+        config = self._fleet.config
+        paused, disabled = (self.standing.facts[name] for name in ("paused_databases", "disabled_databases"))
+        self.standing.forget([name for name in {*paused, *disabled} if config.database(name) is None])
+        auto = {name for name, _ in self._welcomes if name not in config.databases}
+        self._forget_welcomes(None if found.server_tls else {*found.databases_dirty, *found.databases_removed, *auto})
+
+
+def _send_welcome(child: Child, pair: Pair, parameters: Any) -> None:
+    child.channel.send("welcome", {"database": pair[0], "user": pair[1], "parameters": parameters})
