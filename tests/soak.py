@@ -333,7 +333,8 @@ def settled(world: World) -> None:
     there = world.pg.query("select count(*) from pg_stat_activity where usename = 'alice'")[0][0]
     servers = len([row for row in world.pooler.admin("SHOW SERVERS") if row["database"] == "app"])
     world.check(there == servers, f"{there} backends, but SHOW SERVERS has {servers}")
-    sockets = [c for c in psutil.Process(world.pooler.pid).net_connections() if c.status != "LISTEN"]
+    workers = map(psutil.Process, world.pooler.worker_pids())
+    sockets = [c for worker in workers for c in worker.net_connections() if c.status != "LISTEN"]
     world.check(len(sockets) <= servers + 1, f"{len(sockets)} sockets for {servers} servers")
     log = world.pooler.log_text()
     world.check("Traceback" not in log and "internal error" not in log, "a traceback in the log")

@@ -4,9 +4,26 @@ from __future__ import annotations
 
 import os
 import resource
+from collections.abc import Callable
 from pathlib import Path
 
 PROC = Path("/proc")
+
+
+def family(*pids: int) -> list[int]:
+    """Processes and their children: a fleet is its supervisor and its workers."""
+    found = list(pids)
+    for pid in pids:
+        try:
+            found += map(int, (PROC / str(pid) / "task" / str(pid) / "children").read_text().split())
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # it has ended
+    return found
+
+
+def total(figure: Callable[[int], int], *pids: int) -> int:
+    """A figure of processes and their children, taken together."""
+    return sum(figure(one) for one in family(*pids))
 
 
 def cpu_ns(pid: int) -> int:

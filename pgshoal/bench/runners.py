@@ -53,14 +53,20 @@ def run_pgbench(stand: Stand, pooler: Pooler, experiment: Experiment) -> Figures
 
 def spend(stand: Stand, pooler: Pooler, experiment: Experiment, *until: str) -> tuple[tuple[float, ...], Report]:
     """One run of pgbench: the pooler's CPU (all, user, system) in microseconds, and what pgbench reported."""
-    before, split = process.cpu_ns(pooler.pid), process.cpu_split_us(pooler.pid)
+    before, split = process.total(process.cpu_ns, pooler.pid), cpu_split_us(pooler)
     arguments = (*experiment.arguments, *until)
     report = pgbench.measure(stand.cluster.programs["pgbench"], stand.target(pooler, experiment), arguments)
-    spent = (process.cpu_ns(pooler.pid) - before) / 1000
+    spent = (process.total(process.cpu_ns, pooler.pid) - before) / 1000
     if report.failed or not report.transactions:
         raise RuntimeError(f"pgbench: {report.transactions} transactions, {report.failed} failed")
-    parts = (now - then for now, then in zip(process.cpu_split_us(pooler.pid), split, strict=True))
+    parts = (now - then for now, then in zip(cpu_split_us(pooler), split, strict=True))
     return (spent, *parts), report
+
+
+def cpu_split_us(pooler: Pooler) -> tuple[float, float]:
+    """User and system time of all processes of a pooler."""
+    users, systems = zip(*map(process.cpu_split_us, process.family(pooler.pid)), strict=True)
+    return sum(users), sum(systems)
 
 
 def run_copy(stand: Stand, pooler: Pooler, experiment: Experiment) -> Figures:
@@ -69,23 +75,23 @@ def run_copy(stand: Stand, pooler: Pooler, experiment: Experiment) -> Figures:
     speeds, costs = [], []
     with RawClient(pooler.host, pooler.port, experiment.user, "postgres") as client:
         for _ in range(COPIES):
-            before, start = process.cpu_ns(pooler.pid), time.monotonic()
+            before, start = process.total(process.cpu_ns, pooler.pid), time.monotonic()
             client.query(f"copy (select repeat('x', {COPY_ROW_BYTES - 1}) from generate_series(1, {rows})) to stdout")
             megabytes = client.drain() / 1e6
             speeds.append(megabytes / (time.monotonic() - start))
-            costs.append((process.cpu_ns(pooler.pid) - before) / 1000 / megabytes)
+            costs.append((process.total(process.cpu_ns, pooler.pid) - before) / 1000 / megabytes)
     return {"throughput": statistics.median(speeds), "cpu": statistics.median(costs)}
 
 
 def run_idle(stand: Stand, pooler: Pooler, experiment: Experiment) -> Figures:
     """Memory that the pooler needs for one more client which is logged in and silent."""
-    before = process.rss_bytes(pooler.pid)
+    before = process.total(process.rss_bytes, pooler.pid)
     clients: list[RawClient] = []
     try:
         for _ in range(stand.sizes.idle_clients):
             clients.append(RawClient(pooler.host, pooler.port, experiment.user, "postgres"))
         time.sleep(SETTLE_S)
-        after = process.rss_bytes(pooler.pid)
+        after = process.total(process.rss_bytes, pooler.pid)
     finally:
         for client in clients:
             client.close()
@@ -107,12 +113,13 @@ def run_memory(stand: Stand, pooler: Pooler, experiment: Experiment) -> Figures:
 
 def growth(pooler: Pooler, act: Callable[[], None]) -> tuple[float, float]:
     """Megabytes of growth at the peak of an act, and a moment after it."""
-    process.reset_peak(pooler.pid)
-    before = process.rss_bytes(pooler.pid)
+    for pid in process.family(pooler.pid):
+        process.reset_peak(pid)
+    before = process.total(process.rss_bytes, pooler.pid)
     act()
-    peak = process.peak_bytes(pooler.pid)
+    peak = process.total(process.peak_bytes, pooler.pid)
     time.sleep(SETTLE_S)
-    return (peak - before) / MB, (process.rss_bytes(pooler.pid) - before) / MB
+    return (peak - before) / MB, (process.total(process.rss_bytes, pooler.pid) - before) / MB
 
 
 def leave_unread(pooler: Pooler, user: str) -> None:

@@ -180,9 +180,10 @@ class Channel:
             self._end()
             return
         for message in messages:
-            self._hear(message)
-            if not self.open:
-                return
+            if self.open:
+                self._hear(message)
+            elif message.fd >= 0:
+                os.close(message.fd)
 
     def drain(self) -> None:
         """Hear all that has arrived, to the end if the other end is gone."""

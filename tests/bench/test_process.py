@@ -14,6 +14,20 @@ GREEDY = (
 )
 
 
+FATHER = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {GREEDY!r}])"
+
+
+def test_a_family_counts_as_one() -> None:
+    """Figures of a child process are its parent's too, as a pooler may be several processes."""
+    with subprocess.Popen([sys.executable, "-c", FATHER], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as father:
+        assert father.stdout is not None
+        father.stdout.readline()
+        _, child = process.family(father.pid)
+        total = process.total(process.peak_bytes, father.pid)
+        assert total == process.peak_bytes(father.pid) + process.peak_bytes(child) > 80 << 20
+        father.communicate(b"")
+
+
 def test_work_costs_cpu_time() -> None:
     """The count grows with what a process computes."""
     before = process.cpu_ns(os.getpid())
@@ -41,6 +55,15 @@ def test_the_peak_outlives_the_memory() -> None:
         process.reset_peak(child.pid)
         assert process.peak_bytes(child.pid) - process.rss_bytes(child.pid) < 20 << 20
         child.communicate(b"")
+
+
+def test_a_family_is_counted_together() -> None:
+    """A figure of a process with a child is the sum of both."""
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        assert process.family(os.getpid()).count(child.pid) == 1
+        assert process.family(child.pid) == [child.pid]
+        assert process.total(lambda pid: pid, os.getpid()) == sum(process.family(os.getpid()))
+        child.communicate(b"\n")
 
 
 def test_the_file_limit_is_never_lowered() -> None:

@@ -88,7 +88,8 @@ def settled(pooler: Pooler, pg: Postgres) -> None:
     def same() -> bool:
         servers = len(pooler.admin("SHOW SERVERS"))
         counted = sum(row["current_connections"] for row in pooler.admin("SHOW DATABASES"))
-        sockets = [c for c in psutil.Process(pooler.pid).net_connections() if c.status == "ESTABLISHED"]
+        workers = map(psutil.Process, pooler.worker_pids())
+        sockets = [c for worker in workers for c in worker.net_connections() if c.status == "ESTABLISHED"]
         return servers == counted == int(pg.query(asked)[0][0]) and len(sockets) <= servers + 1
 
     until(same, "as many servers as the server has backends")
