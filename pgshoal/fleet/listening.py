@@ -85,13 +85,13 @@ class Sockets:
 
     # -- for an upgrade
 
-    def carry(self) -> dict[str, object]:
+    def export(self) -> dict[str, object]:
         """What the next program needs to take over the sockets; their descriptors stay open across exec."""
         rows = [[one.id, one.name, one.tcp, one.number, one.sock.fileno()] for one in self.all]
         return {"sockets": rows, "unix_path": self._unix_path}
 
     def adopt(self, carried: dict[str, object]) -> None:
-        """Take over what `carry` wrote."""
+        """Take over what `export` wrote."""
         rows = carried["sockets"]
         assert isinstance(rows, list)
         for ident, name, tcp, number, fd in rows:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib
 import os
 import resource
 from collections.abc import Mapping
@@ -25,12 +24,6 @@ from pgshoal.worker.welcome import PGBOUNCER_VERSION
 
 #: Descriptors beside clients and servers: log, listeners, engine, resolver.
 SPARE_DESCRIPTORS: Final = 100
-#: The duties of the supervisor; each is made with it.
-PARTS: Final = (
-    ("undertaker", "Undertaker"),
-    ("relay", "Relay"),
-    ("cancels", "Cancels"),
-)
 
 
 class PromptLog(Log):
@@ -74,7 +67,6 @@ def _serve(config: Config, log: Log, quiet: bool, overrides: dict[str, str]) -> 
         supervisor = Supervisor(config, log, loop, overrides, quiet)
     except (ConfigError, OSError) as error:
         raise Fatal(str(error)) from error
-    add_parts(supervisor)
     try:
         supervisor.sockets.open(settings)
         pidfile.write()
@@ -85,18 +77,6 @@ def _serve(config: Config, log: Log, quiet: bool, overrides: dict[str, str]) -> 
         supervisor.close()
         pidfile.remove()
         loop.close()
-
-
-def add_parts(supervisor: Supervisor) -> None:
-    """Make all parts."""
-    for module, name in PARTS:
-        try:
-            made = getattr(importlib.import_module(f"pgshoal.fleet.{module}"), name)(supervisor)
-        except (ImportError, AttributeError) as error:
-            supervisor.log.warning(f"not built yet, without effect: {error}")
-            continue
-        supervisor.parts.append(made)
-        setattr(supervisor, module, made)
 
 
 def _run(supervisor: Supervisor) -> int:

@@ -66,7 +66,7 @@ def pause(supervisor: Supervisor) -> None:
         supervisor.log.log("got SIGUSR1, but already paused/suspended")
     else:
         supervisor.log.log("got SIGUSR1, pausing all activity")
-        supervisor.act("pause")
+        supervisor.order("PAUSE")
 
 
 def resume(supervisor: Supervisor) -> None:
@@ -77,4 +77,4 @@ def resume(supervisor: Supervisor) -> None:
         supervisor.log.log("got SIGUSR2, but not paused/suspended")
     else:
         supervisor.log.log("got SIGUSR2, continuing from PAUSE")
-        supervisor.act("resume")
+        supervisor.order("RESUME")

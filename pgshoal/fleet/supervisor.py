@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from pgshoal.config.model import Config
+from pgshoal.fleet.balance import Letterboxes
+from pgshoal.fleet.cancels import Cancels
 from pgshoal.fleet.channel import Channel, Message
 from pgshoal.fleet.children import Child, Part
 from pgshoal.fleet.cpus import affinity, usable_cpus
@@ -21,7 +23,9 @@ from pgshoal.fleet.lending import Lending
 from pgshoal.fleet.listening import Listening, Sockets
 from pgshoal.fleet.notify import notify
 from pgshoal.fleet.pulse import Pulse
+from pgshoal.fleet.relay import Relay
 from pgshoal.fleet.spawn import spawn
+from pgshoal.fleet.undertaker import Undertaker
 from pgshoal.worker.log import Log
 
 #: Seven bits of a cancel key.
@@ -84,13 +88,17 @@ class Supervisor:
         }
         self.children: list[Child] = []
         self.posts = [Post(number) for number in range(self.workers)]
-        self.parts: list[Part] = []
         self.generation = 0
         self.up = False
         self.exit_code: int | None = None
         #: called once, when every number has had a worker that serves
         self.on_up: Callable[[], None] = lambda: None
         self._empty: set[Child] = set()
+        self.undertaker = Undertaker(self)
+        self.letterboxes = Letterboxes(self)
+        self.cancels = Cancels(self)
+        self.relay = Relay(self)
+        self.parts: list[Part] = [self.undertaker, self.letterboxes, self.cancels, self.relay]
         self.lending = Lending(self)
         self.pulse = Pulse(self)
 
@@ -312,9 +320,19 @@ class Supervisor:
     def close(self) -> None:
         """Give back what the fleet held; all workers are gone."""
         self.pulse.close()
+        self.undertaker.close()
+        self.letterboxes.close()
         self.sockets.close()
         self.ledger.close()
         self.log.flush()
+
+    def reload(self) -> None:
+        """RELOAD; the log says what becomes of it."""
+        self.relay.reconfigure.reload(lambda wrong: None)
+
+    def order(self, command: str) -> None:
+        """PAUSE or RESUME of everything, for nobody who waits."""
+        self.relay.order(command, "", lambda result: None)
 
     def notify(self, state: str) -> None:
         """Tell systemd."""

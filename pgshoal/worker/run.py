@@ -66,7 +66,10 @@ def placed(boot: Message) -> Place:
     """The worker's place in the fleet."""
     secret = bytes.fromhex(boot["key_secret"])
     fields = (boot[name] for name in ("number", "seat", "generation", "workers"))
-    return Place(*fields, secret, dict(boot["overrides"]), bool(boot["quiet"]), dict(boot["state"]))
+    number, seat, generation, workers = fields
+    return Place(
+        number, seat, generation, workers, secret, dict(boot["overrides"]), bool(boot["quiet"]), dict(boot["state"])
+    )
 
 
 def _open_log(config: Config, log: Log) -> None:
