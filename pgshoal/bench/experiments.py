@@ -6,19 +6,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-Kind = Literal["pgbench", "copy", "idle", "memory"]
+Kind = Literal["pgbench", "copy", "idle", "memory", "stranded", "workers"]
 KB, MB = 1024, 1 << 20
 
 
 @dataclass(frozen=True)
 class Metric:
-    """One figure; `targets` holds the bound per engine, on the ratio to PgBouncer or, if absolute, on the value."""
+    """One figure; `targets` holds the bound per contender, on the ratio to the base or, if absolute, on the value."""
 
     name: str
     unit: str
     targets: Mapping[str, float] = field(default_factory=dict)
     higher_is_better: bool = False
     absolute: bool = False
+    base: str = ""  # the contender to compare with; empty is PgBouncer
 
     def met(self, engine: str, ratio: float, value: float) -> bool | None:
         """Whether the target is met; None when there is none."""
@@ -43,6 +44,7 @@ class Experiment:
     tls: bool = False
     quick: bool = False
     longest_s: int = 3600
+    fleets: tuple[str, ...] = ()  # contenders named in fleets.py, instead of PgBouncer and the engines
 
 
 def select_only(mode: str, clients: int) -> Experiment:
@@ -65,7 +67,7 @@ def churn(name: str, title: str, user: str, settings: Mapping[str, object]) -> E
 
 BOUND = {"uring": 16.0, "epoll": 16.0, "python": 16.0}
 
-EXPERIMENTS: tuple[Experiment, ...] = (
+SINGLES: tuple[Experiment, ...] = (
     *(select_only(mode, clients) for mode in ("simple", "prepared") for clients in (1, 16, 64, 256)),
     Experiment(
         "tls",
@@ -108,6 +110,72 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         quick=True,
     ),
 )
+
+
+SHAPES = ("1 worker", "least", "pack", "kernel")
+
+
+def low_load(clients: int) -> Experiment:
+    """A fleet must not be slower than one process while one would do."""
+    wanted = {"least": 0.95, "pack": 0.95}
+    metrics = (
+        Metric("tps", "tx/s", wanted, higher_is_better=True, base="1 worker"),
+        Metric("cpu", "µs/tx", base="1 worker"),
+    )
+    arguments = ("-S", "-c", str(clients), "-j", str(min(clients, 2)))
+    title = f"4 workers against one, pgbench -S, {clients} client{'s' if clients > 1 else ''}"
+    return Experiment(f"fleet-{clients}", title, "pgbench", metrics, arguments, fleets=SHAPES)
+
+
+FLEETS: tuple[Experiment, ...] = (
+    *(low_load(clients) for clients in (1, 4, 8)),
+    Experiment(
+        "fleet-256",
+        "fleets of four, pgbench -S, 256 clients",
+        "pgbench",
+        (
+            Metric("cpu", "µs/tx", {"least": 1.15}, base="1 worker"),
+            Metric("cpu", "µs/tx", {"least": 1.0}, base="4 PgBouncers"),
+            Metric("tps", "tx/s", higher_is_better=True, base="4 PgBouncers"),
+        ),
+        ("-S", "-c", "256", "-j", "2"),
+        fleets=("1 worker", "4 PgBouncers", "least", "pack", "kernel"),
+    ),
+    Experiment(
+        "fleet-churn",
+        "fleets of four, pgbench -S -C, trust, 8 clients",
+        "pgbench",
+        (Metric("cpu", "µs/conn", {"least": 1.1}, base="kernel"), Metric("cpu", "µs/conn", base="4 PgBouncers")),
+        ("-S", "-C", "-c", "8", "-j", "2"),
+        longest_s=5,
+        fleets=("kernel", "least", "pack", "1 worker", "4 PgBouncers"),
+    ),
+    Experiment(
+        "fleet-stranded",
+        "32 clients on two of four workers, default_pool_size 8, 5 ms per query",
+        "stranded",
+        (
+            Metric("throughput", "tx/s", {"elastic": 1.5}, higher_is_better=True, base="static"),
+            Metric("p99", "ms", {"elastic": 0.8}, base="static"),
+        ),
+        settings={"default_pool_size": 8},
+        fleets=("static", "elastic"),
+    ),
+    Experiment(
+        "workers",
+        "an idle worker",
+        "workers",
+        (
+            Metric("largest", "MB", {"least": 40.0}, absolute=True, base="1 worker"),
+            Metric("private", "MB", absolute=True, base="1 worker"),
+            Metric("supervisor", "MB", absolute=True, base="1 worker"),
+        ),
+        quick=True,
+        fleets=("1 worker", "least"),
+    ),
+)
+
+EXPERIMENTS: tuple[Experiment, ...] = (*SINGLES, *FLEETS)
 
 
 def chosen(only: tuple[str, ...], quick: bool) -> tuple[Experiment, ...]:

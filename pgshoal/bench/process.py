@@ -61,6 +61,13 @@ def rss_bytes(pid: int) -> int:
     return status_bytes(pid, "VmRSS")
 
 
+def private_bytes(pid: int) -> int:
+    """Memory resident now that no other process shares."""
+    text = (PROC / str(pid) / "smaps_rollup").read_text()
+    lines = (line.split() for line in text.splitlines() if line.startswith(("Private_Clean:", "Private_Dirty:")))
+    return sum(int(words[1]) for words in lines) * 1024
+
+
 def peak_bytes(pid: int) -> int:
     """Memory resident at its highest since the start, or since reset_peak."""
     return status_bytes(pid, "VmHWM")

@@ -21,7 +21,7 @@ from pgshoal.demo.show import interruptible
 
 QUICK = Sizes(seconds=2, rounds=1, idle_clients=2_000)
 SPARE_FILES = 400
-ONE_ROUND = frozenset({"idle", "memory"})  # figures that do not scatter, and take long
+ONE_ROUND = frozenset({"idle", "memory", "workers"})  # figures that do not scatter, and take long
 COPY_ROUNDS = 3  # at least: a copy lasts less than a second, and any other work on the machine shows
 
 
@@ -78,9 +78,9 @@ def measure_all(
             console.print(f"left out: {experiment.title} (the system has no PostgreSQL built with TLS)", style="yellow")
             continue
         with console.status(f"{number}/{len(todo)} {experiment.title}"):
-            rows = list(measure(stand, experiment, (REFERENCE, *engines)))
+            rows = list(measure(stand, experiment, experiment.fleets or (REFERENCE, *engines)))
         book.add(rows)
-        fresh = verdicts(experiment, engines, rows, REFERENCE)
+        fresh = verdicts(experiment, experiment.fleets or engines, rows, REFERENCE)
         found += fresh
         for verdict in fresh:
             console.print("  ".join(c for c in verdict.cells() if c), highlight=False, soft_wrap=True)

@@ -28,7 +28,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Verdict:
-    """One engine against the reference in one metric: both medians of the same run, their ratio, the target."""
+    """One contender against another in one metric: both medians of the same run, their ratio, the target."""
 
     experiment: Experiment
     metric: Metric
@@ -59,9 +59,10 @@ class Verdict:
             return (self.experiment.name, self.metric.name, self.engine, "failed", "", "", target, met)
         values = [f"{v:,.2f}" if abs(v) < 1000 else f"{v:,.0f}" for v in (self.value, self.reference)]
         ratio = f"{self.ratio:.2f}" if self.reference > 0 < self.value else ""
+        against = f" against {self.metric.base}" if self.metric.base and not self.metric.absolute else ""
         return (
             self.experiment.name,
-            f"{self.metric.name}, {self.metric.unit}",
+            f"{self.metric.name}, {self.metric.unit}{against}",
             self.engine,
             *values,
             ratio,
@@ -70,11 +71,11 @@ class Verdict:
         )
 
 
-HEADINGS = ("experiment", "metric", "engine", "pgshoal", "PgBouncer", "ratio", "target", "met")
+HEADINGS = ("experiment", "metric", "contender", "value", "reference", "ratio", "target", "met")
 
 
 def verdicts(experiment: Experiment, engines: Iterable[str], rows: Sequence[Row], reference: str) -> list[Verdict]:
-    """The verdicts of one experiment, from the rows of one run."""
+    """The verdicts of one experiment, from the rows of one run; `reference` where a metric names no other base."""
 
     def median(metric: str, contender: str) -> float:
         found = [r.value for r in rows if (r.metric, r.contender) == (metric, contender) and not r.error]
@@ -82,9 +83,12 @@ def verdicts(experiment: Experiment, engines: Iterable[str], rows: Sequence[Row]
 
     out = []
     for metric in experiment.metrics:
+        base = metric.base or reference
         for engine in engines:
-            errors = [r.error for r in rows if r.error and r.contender in (engine, reference)]
-            value, other = median(metric.name, engine), median(metric.name, reference)
+            if engine == base and not metric.absolute:
+                continue
+            errors = [r.error for r in rows if r.error and r.contender in (engine, base)]
+            value, other = median(metric.name, engine), median(metric.name, base)
             out.append(Verdict(experiment, metric, engine, value, other, errors[0] if errors else ""))
     return out
 

@@ -6,8 +6,9 @@ import statistics
 import time
 from collections.abc import Callable, Mapping
 
-from pgshoal.bench import process
+from pgshoal.bench import process, stranded
 from pgshoal.bench.experiments import MB, Experiment
+from pgshoal.bench.fleets import pids
 from pgshoal.bench.raw import RawClient
 from pgshoal.bench.stand import Stand
 from pgshoal.demo import pgbench
@@ -53,10 +54,10 @@ def run_pgbench(stand: Stand, pooler: Pooler, experiment: Experiment) -> Figures
 
 def spend(stand: Stand, pooler: Pooler, experiment: Experiment, *until: str) -> tuple[tuple[float, ...], Report]:
     """One run of pgbench: the pooler's CPU (all, user, system) in microseconds, and what pgbench reported."""
-    before, split = process.total(process.cpu_ns, pooler.pid), cpu_split_us(pooler)
+    before, split = process.total(process.cpu_ns, *pids(pooler)), cpu_split_us(pooler)
     arguments = (*experiment.arguments, *until)
     report = pgbench.measure(stand.cluster.programs["pgbench"], stand.target(pooler, experiment), arguments)
-    spent = (process.total(process.cpu_ns, pooler.pid) - before) / 1000
+    spent = (process.total(process.cpu_ns, *pids(pooler)) - before) / 1000
     if report.failed or not report.transactions:
         raise RuntimeError(f"pgbench: {report.transactions} transactions, {report.failed} failed")
     parts = (now - then for now, then in zip(cpu_split_us(pooler), split, strict=True))
@@ -65,7 +66,7 @@ def spend(stand: Stand, pooler: Pooler, experiment: Experiment, *until: str) -> 
 
 def cpu_split_us(pooler: Pooler) -> tuple[float, float]:
     """User and system time of all processes of a pooler."""
-    users, systems = zip(*map(process.cpu_split_us, process.family(pooler.pid)), strict=True)
+    users, systems = zip(*map(process.cpu_split_us, process.family(*pids(pooler))), strict=True)
     return sum(users), sum(systems)
 
 
@@ -75,23 +76,23 @@ def run_copy(stand: Stand, pooler: Pooler, experiment: Experiment) -> Figures:
     speeds, costs = [], []
     with RawClient(pooler.host, pooler.port, experiment.user, "postgres") as client:
         for _ in range(COPIES):
-            before, start = process.total(process.cpu_ns, pooler.pid), time.monotonic()
+            before, start = process.total(process.cpu_ns, *pids(pooler)), time.monotonic()
             client.query(f"copy (select repeat('x', {COPY_ROW_BYTES - 1}) from generate_series(1, {rows})) to stdout")
             megabytes = client.drain() / 1e6
             speeds.append(megabytes / (time.monotonic() - start))
-            costs.append((process.total(process.cpu_ns, pooler.pid) - before) / 1000 / megabytes)
+            costs.append((process.total(process.cpu_ns, *pids(pooler)) - before) / 1000 / megabytes)
     return {"throughput": statistics.median(speeds), "cpu": statistics.median(costs)}
 
 
 def run_idle(stand: Stand, pooler: Pooler, experiment: Experiment) -> Figures:
     """Memory that the pooler needs for one more client which is logged in and silent."""
-    before = process.total(process.rss_bytes, pooler.pid)
+    before = process.total(process.rss_bytes, *pids(pooler))
     clients: list[RawClient] = []
     try:
         for _ in range(stand.sizes.idle_clients):
             clients.append(RawClient(pooler.host, pooler.port, experiment.user, "postgres"))
         time.sleep(SETTLE_S)
-        after = process.total(process.rss_bytes, pooler.pid)
+        after = process.total(process.rss_bytes, *pids(pooler))
     finally:
         for client in clients:
             client.close()
@@ -113,13 +114,13 @@ def run_memory(stand: Stand, pooler: Pooler, experiment: Experiment) -> Figures:
 
 def growth(pooler: Pooler, act: Callable[[], None]) -> tuple[float, float]:
     """Megabytes of growth at the peak of an act, and a moment after it."""
-    for pid in process.family(pooler.pid):
+    for pid in process.family(*pids(pooler)):
         process.reset_peak(pid)
-    before = process.total(process.rss_bytes, pooler.pid)
+    before = process.total(process.rss_bytes, *pids(pooler))
     act()
-    peak = process.total(process.peak_bytes, pooler.pid)
+    peak = process.total(process.peak_bytes, *pids(pooler))
     time.sleep(SETTLE_S)
-    return (peak - before) / MB, (process.total(process.rss_bytes, pooler.pid) - before) / MB
+    return (peak - before) / MB, (process.total(process.rss_bytes, *pids(pooler)) - before) / MB
 
 
 def leave_unread(pooler: Pooler, user: str) -> None:
@@ -148,4 +149,27 @@ def read_row(pooler: Pooler, user: str) -> None:
             raise RuntimeError(f"a row of 200 MB arrived as {got} bytes")
 
 
-RUNNERS: Mapping[str, Runner] = {"pgbench": run_pgbench, "copy": run_copy, "idle": run_idle, "memory": run_memory}
+def run_stranded(stand: Stand, pooler: Pooler, experiment: Experiment) -> Figures:
+    """What clients get who all happen to be on two workers."""
+    return stranded.measure(pooler, experiment.user, min(stand.sizes.seconds, experiment.longest_s))
+
+
+def run_workers(stand: Stand, pooler: Pooler, experiment: Experiment) -> Figures:
+    """Memory of the processes of a fleet without clients: the largest worker, what is its alone, the supervisor."""
+    time.sleep(SETTLE_S)
+    supervisor, *workers = process.family(pooler.pid)
+    return {
+        "largest": max(map(process.rss_bytes, workers)) / MB,
+        "private": max(map(process.private_bytes, workers)) / MB,
+        "supervisor": process.rss_bytes(supervisor) / MB,
+    }
+
+
+RUNNERS: Mapping[str, Runner] = {
+    "pgbench": run_pgbench,
+    "copy": run_copy,
+    "idle": run_idle,
+    "memory": run_memory,
+    "stranded": run_stranded,
+    "workers": run_workers,
+}

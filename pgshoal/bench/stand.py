@@ -14,6 +14,7 @@ from typing import Any, Self
 from pgshoal.bench import pgbouncer
 from pgshoal.bench.deaf import DeafServer
 from pgshoal.bench.experiments import Experiment
+from pgshoal.bench.fleets import FLEETS, fleet
 from pgshoal.demo import pgbench, programs
 from pgshoal.demo.account import run, unprivileged
 from pgshoal.demo.cluster import TRUST, Cluster
@@ -117,6 +118,8 @@ class Stand:
             facts["client_tls_sslmode"] = "require"
             facts["client_tls_cert_file"] = self.tls_folder / "server.crt"
             facts["client_tls_key_file"] = self.tls_folder / "server.key"
+        if contender in FLEETS:
+            return fleet(contender, self.reference, databases, facts)
         if contender == REFERENCE:
             return PgBouncer(self.reference, databases, **facts)
         return Pooler(databases, engine=contender, **facts)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from pgshoal.bench.experiments import EXPERIMENTS
+from pgshoal.bench.experiments import EXPERIMENTS, Experiment, Metric
 from pgshoal.bench.results import Book, Row, table, verdicts
 
 SIMPLE_16 = next(e for e in EXPERIMENTS if e.name == "simple-16")
@@ -46,3 +46,25 @@ def test_a_run_leaves_rows_and_a_summary(tmp_path: Path) -> None:
     assert "- a fact" in text
     assert "| pgbench -S -M simple, 16 clients | cpu, µs/tx | uring | 15.50 | 30.50 | 0.51 | ≤ 0.80 | yes |" in text
     assert table(verdict, "title").row_count == 1
+
+
+def test_a_metric_may_name_its_own_base() -> None:
+    """Each metric is judged against the contender it names; the base itself gets no line, unless values are judged."""
+    metrics = (
+        Metric("cpu", "µs/tx", {"least": 1.15}, base="1 worker"),
+        Metric("cpu", "µs/tx", {"least": 1.0}, base="4 PgBouncers"),
+        Metric("largest", "MB", {"least": 40}, absolute=True, base="1 worker"),
+    )
+    names = ("1 worker", "4 PgBouncers", "least")
+    experiment = Experiment("fleet", "", "pgbench", metrics, fleets=names)
+    found = [Row("fleet", "cpu", name, 0, value) for name, value in zip(names, (20, 40, 22), strict=True)]
+    found += [Row("fleet", "largest", name, 0, 35) for name in names]
+    seen = [(v.metric.base, v.engine, v.ratio, v.met) for v in verdicts(experiment, names, found, "pgbouncer")]
+    assert seen[:4] == [
+        ("1 worker", "4 PgBouncers", 2.0, None),
+        ("1 worker", "least", 1.1, True),
+        ("4 PgBouncers", "1 worker", 0.5, None),
+        ("4 PgBouncers", "least", 0.55, True),
+    ]
+    assert [engine for _, engine, _, _ in seen[4:]] == list(names)
+    assert "against 1 worker" in verdicts(experiment, names, found, "pgbouncer")[1].cells()[1]
