@@ -60,6 +60,14 @@ class Listeners:
         found = self._open.get(listener)
         return found is None or found.tcp
 
+    def like(self, tcp: bool) -> int:
+        """A socket of the same kind, for clients that another worker has accepted; 0 if we have none."""
+        return next((number for number, one in self._open.items() if one.tcp is tcp), 0)
+
+    def tcp_descriptors(self) -> list[int]:
+        """The sockets of ours that share their port with other workers'."""
+        return [one.fd for one in self._open.values() if one.tcp]
+
     def close_tcp(self) -> None:
         """A shutdown has begun: only the Unix socket stays, for the console."""
         for number in [number for number, one in self._open.items() if one.tcp]:
