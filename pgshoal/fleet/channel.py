@@ -187,6 +187,8 @@ class Channel:
 
     def drain(self) -> None:
         """Hear all that has arrived, to the end if the other end is gone."""
+        if not self.open:
+            return
         poll = select.poll()
         poll.register(self._sock, select.POLLIN)
         while self.open and poll.poll(0):

@@ -145,7 +145,7 @@ class Supervisor:
         return child
 
     def _is_free(self, seat: int) -> bool:
-        return self.worker_for(seat) is None and self.ledger.is_free(seat)
+        return self.worker_for(seat) is None and self.ledger.free(seat)
 
     def _child(self, number: int, seat: int, generation: int, pid: int, sock: socket.socket) -> Child:
         """Make the record of a process and listen to it."""
@@ -228,6 +228,7 @@ class Supervisor:
         self.ledger.vacate(child.seat)
         for part in self.parts:
             part.died(child)
+        self.ledger.settle(child.seat, self.undertaker.counted(child.seat))
         self.lending.died(child)
         self._dead(child, os.waitstatus_to_exitcode(status))
 
@@ -324,6 +325,7 @@ class Supervisor:
         self.letterboxes.close()
         self.sockets.close()
         self.ledger.close()
+        self.ledger.close_descriptors()
         self.log.flush()
 
     def reload(self) -> None:

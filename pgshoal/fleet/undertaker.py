@@ -9,6 +9,7 @@ import os
 import socket
 import ssl
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
@@ -36,11 +37,11 @@ _UNKNOWN: Final = frozenset({errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNRE
 class Slots(Protocol):
     """What of the ledger is needed here."""
 
-    def give_for(self, seat: int, rows: list[int]) -> None:
+    def give_for(self, seat: int, rows: Sequence[int]) -> None:
         """Take one off each row of a seat whose process is dead."""
 
-    def free(self, seat: int) -> None:
-        """The seat may be used again."""
+    def settle(self, seat: int, left: Mapping[int, int]) -> None:
+        """A dead seat counts no more in each row than this."""
 
 
 class Keeper(Protocol):
@@ -119,8 +120,9 @@ class Undertaker:
 
     def attach(self, child: Child) -> None:
         """Listen to a worker."""
-        self._children[child.seat] = child
         seat = child.seat
+        self._children[seat] = child
+        self._orphaned.pop(seat, None)
         channel = child.channel
         channel.on("escrow", lambda message: self._escrow(seat, message))
         channel.on("backend", lambda message: self._backend(seat, message))
@@ -134,22 +136,31 @@ class Undertaker:
 
     def died(self, child: Child) -> None:
         """Nobody uses its servers any more: end each, and free the seat when the last backend is gone."""
-        self._children.pop(child.seat, None)
-        self._orphan(child.seat)
-        left = self._held.get(child.seat)
-        if not left:
-            return
-        log = self._supervisor.log
-        log.log(f"worker {child.number} (pid {child.pid}) leaves {len(left)} server connections; waiting for their end")
-        for held in list(left.values()):
+        seat = child.seat
+        self._children.pop(seat, None)
+        for held in list(self._held.get(seat, {}).values()):
+            if _ended(held.sock):
+                # The worker may have given its slots back already, and died before we heard of it.
+                self._drop(held)
+        left = list(self._held.get(seat, {}).values())
+        self._supervisor.ledger.settle(seat, Counter(row for held in left for row in held.rows))
+        if left:
+            what = f"{len(left)} server connection{'s' if len(left) > 1 else ''}"
+            self._supervisor.log.log(f"worker {child.number} (pid {child.pid}) leaves {what}; waiting for their end")
+        self._orphan(seat)
+        for held in left:
             if not held.dying:
-                self._end(held, _ORPHAN_S)
                 # At once, so that backends that wait for a query exit without any more ado.
                 _shut(held.sock)
+                self._end(held, _ORPHAN_S)
 
     def dying(self, seat: int) -> int:
         """Servers of the seat that nobody uses and whose backends may still live."""
         return self._dying[seat]
+
+    def counted(self, seat: int) -> Counter[int]:
+        """Ledger rows in which the servers of a seat count, and how many in each."""
+        return Counter(row for held in self._held.get(seat, {}).values() for row in held.rows)
 
     def idle(self) -> bool:
         """No seat waits for anything."""
@@ -386,8 +397,18 @@ class Undertaker:
             took_ms = round((self._loop.time() - self._orphaned.pop(seat)) * 1000)
             self._dying.pop(seat, None)
             self._untold.pop(seat, None)
-            self._supervisor.ledger.free(seat)
+            self._supervisor.ledger.settle(seat, {})
             self._supervisor.log.debug(f"seat {seat} is free, {took_ms} ms after its worker's end")
+
+
+def _ended(sock: socket.socket) -> bool:
+    """Whether the end of the connection has come, as far as can be seen without reading."""
+    try:
+        return not sock.recv(1, socket.MSG_PEEK)
+    except (BlockingIOError, InterruptedError):
+        return False
+    except OSError:
+        return True
 
 
 def _shut(sock: socket.socket) -> None:

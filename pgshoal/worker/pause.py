@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pgshoal.errors import refuse
 from pgshoal.policy import lifetimes
 from pgshoal.worker import clients
-from pgshoal.worker.cancel import CancelDelivery
+from pgshoal.worker.cancel_job import CancelDelivery
 from pgshoal.worker.records import Database, Pool, ServerState
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ class Pause:
 
     def make_dirty(self, pool: Pool) -> None:
         """`reconnect` for one pool."""
-        pool.welcome = None
+        self.worker.welcomes.forget(pool)
         for server in list(pool.servers.values()):
             if server.state is ServerState.CANCEL:
                 continue
@@ -171,6 +171,7 @@ class Pause:
         for pool in self.worker.pools.of_database(database):
             self.worker.engine.pause_pool(pool.id, True)
             clients.close_pool(self.worker, pool, gone)
+            self.worker.welcomes.forget(pool)
             for server in list(pool.servers.values()):
                 carrier = self.worker.handlers.get(server.conn)
                 if isinstance(carrier, CancelDelivery):
