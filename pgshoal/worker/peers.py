@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from pgshoal.config import effective
 from pgshoal.engine.contract import Address, ConnId
+from pgshoal.fleet.ledger import Kind, LedgerFull
 from pgshoal.policy import cancel as policy
 from pgshoal.wire.build import cancel_request
 from pgshoal.worker.cancel_job import FAILED, SENT
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 WAIT_TIMEOUT: Final = "cancel_wait_timeout"
 REMOVED: Final = "peer removed"
+AGAIN_S: Final = 0.02
 
 
 class Forward(Handler):
@@ -119,7 +121,9 @@ class Line:
 
     peers: Peers
     peer_id: int
-    name: str
+    row: int  # of the ledger
+    name: str = ""
+    looking: bool = False
     waiting: deque[Forward] = field(default_factory=deque)
     active: dict[Forward, None] = field(default_factory=dict)
 
@@ -143,10 +147,12 @@ class Peers:
         if not policy.may_forward(under_way, config.settings.max_client_conn):
             carrier.finish(policy.NOBODY)
             return None
-        line = self.lines.get(peer_id)
-        if line is None:
-            line = self.lines[peer_id] = Line(self, peer_id, "")
-        self._name(line)
+        try:
+            line = self._line(peer_id)
+        except LedgerFull as error:
+            worker.log.error(str(error))
+            carrier.finish(policy.NOBODY)
+            return None
         carrier.lead = f"C-0x{carrier.conn:x}: {line.name} "
         forward = Forward(worker, line, key, carrier)
         line.waiting.append(forward)
@@ -157,7 +163,7 @@ class Peers:
         """A request has ended: give its slot to the next."""
         if forward in line.active:
             del line.active[forward]
-            self._give(line)
+            self.worker.fleet.ledger.leave(line.row)
         elif forward in line.waiting:
             line.waiting.remove(forward)
         forward.carrier.finish(reason)
@@ -178,13 +184,9 @@ class Peers:
                     forward.end(REMOVED if removed else "connect timeout")
             if removed:
                 del self.lines[peer_id]
+                self.worker.fleet.ledger.forget(line.row)
             else:
                 self._serve(line)
-
-    def serve(self) -> None:
-        """Slots may have become free elsewhere in the fleet."""
-        for line in self.lines.values():
-            self._serve(line)
 
     # -- slots
 
@@ -208,15 +210,28 @@ class Peers:
 
     def _take(self, line: Line) -> bool:
         size = effective.peer_pool_size(self.worker.config, line.peer_id)
-        return size == 0 or len(line.active) < size
+        if self.worker.fleet.ledger.admit(line.row, size):
+            return True
+        if not line.looking:
+            # Nobody rings for these slots, and they are free again within milliseconds.
+            line.looking = True
+            self.worker.loop.call_later(AGAIN_S, self._look, line)
+        return False
 
-    def _give(self, line: Line) -> None:
-        pass
+    def _look(self, line: Line) -> None:
+        line.looking = False
+        self._serve(line)
+        self.worker.settle()
 
-    def _name(self, line: Line) -> None:
-        peer = self.worker.config.peers[line.peer_id]
+    def _line(self, peer_id: int) -> Line:
+        line = self.lines.get(peer_id)
+        if line is None:
+            row = self.worker.fleet.ledger.row(Kind.PEER, str(peer_id))
+            line = self.lines[peer_id] = Line(self, peer_id, row)
+        peer = self.worker.config.peers[peer_id]
         host = "unix" if peer.host.startswith(("/", "@")) else peer.host
-        line.name = f"peer-{line.peer_id}@{place(host, peer.port)}"
+        line.name = f"peer-{peer_id}@{place(host, peer.port)}"
+        return line
 
     # -- for the console
 

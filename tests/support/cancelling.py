@@ -1,0 +1,52 @@
+"""Runs queries and cancels them, each over a connection of its own, and counts how many were really cancelled."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+
+import psycopg
+
+from tests.support.postgres import Postgres
+
+LIMIT_S = 15.0
+
+
+async def cancelled(dsn: str, pg: Postgres, count: int, rounds: int = 1, patience_s: float = LIMIT_S) -> list[int]:
+    """How many of `count` clients' queries each round's cancels ended.
+
+    After `patience_s` what still runs is ended on the server itself, and does not count.
+    """
+    conns = await asyncio.gather(
+        *(psycopg.AsyncConnection.connect(dsn, autocommit=True, connect_timeout=20) for _ in range(count))
+    )
+    try:
+        return [await _round(conns, pg, patience_s) for _ in range(rounds)]
+    finally:
+        for conn in conns:
+            await conn.close()
+
+
+async def _round(conns: list[psycopg.AsyncConnection[tuple[object, ...]]], pg: Postgres, patience_s: float) -> int:
+    tag = f"cancel {uuid.uuid4()}"
+    ended = 0
+
+    async def run(conn: psycopg.AsyncConnection[tuple[object, ...]]) -> None:
+        nonlocal ended
+        try:
+            await conn.execute(f"select pg_sleep(60) -- {tag}".encode())
+        except psycopg.errors.QueryCanceled:
+            ended += 1
+
+    tasks = [asyncio.create_task(run(conn)) for conn in conns]
+    async with await psycopg.AsyncConnection.connect(pg.dsn(), autocommit=True) as watcher:
+        where = f"from pg_stat_activity where state = 'active' and query like 'select pg_sleep%{tag}'"
+        async with asyncio.timeout(LIMIT_S):
+            while (await (await watcher.execute(f"select count(*) {where}")).fetchone()) != (len(conns),):
+                await asyncio.sleep(0.02)
+        await asyncio.gather(*(conn.cancel_safe(timeout=LIMIT_S) for conn in conns))
+        await asyncio.wait(tasks, timeout=patience_s)
+        found = ended
+        await watcher.execute(f"select pg_cancel_backend(pid) {where}")
+        await asyncio.gather(*tasks)
+    return found
