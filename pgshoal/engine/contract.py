@@ -49,6 +49,9 @@ class Event(IntEnum):
     #: (DIVERTED, fd, listener): accepted while `divert` is on; nothing of it has been read. Whoever takes the event
     #: owns the descriptor: non-blocking, close-on-exec, with the listener's options.
     DIVERTED = 13
+    #: (MOVED, client, fd, state): what `emigrate` began is done; the id is dead. Whoever takes the event owns the
+    #: descriptor (non-blocking, close-on-exec; -1 with the driver "manual") and hands both to `immigrate` somewhere.
+    MOVED = 14
 
 
 class PoolMode(IntEnum):
@@ -150,7 +153,7 @@ class PoolStats:
 class ConnFacts:
     """How a connection stands. Times in microseconds of the engine's clock, 0 = none."""
 
-    mode: str  # as in docs/topics/link.md: dialogue parked waiting linking linked idle held frozen closing
+    mode: str  # as in docs/topics/link.md: dialogue parked waiting linking linked idle held moving frozen closing
     link: ConnId
     last_activity_us: int  # last message read
     request_us: int  # when the current query (or wait) began; 0 = none
@@ -235,6 +238,23 @@ class Engine(Protocol):
     def credentials(self, conn: ConnId) -> tuple[int, int, int]:
         """(pid, uid, gid) of a Unix-socket peer; RuntimeError otherwise."""
 
+    # -- moving clients to another process
+    def emigrate(self, client: ConnId) -> bool:
+        """Begin to move a client. True: MOVED follows, unless CLOSED, FAULT or our `close` comes first.
+
+        A parked or waiting client goes as soon as its output is sent (a waiting one leaves the line); what it sends
+        meanwhile goes with it. A linked one goes when it is released, before anything more of it is looked at.
+        False: not possible now: TLS is on, a session-mode link, or another mode. Asking again is harmless.
+        """
+
+    def immigrate(self, fd: int, listener: int, state: bytes) -> ConnId:
+        """The other end of `emigrate`, in any engine: a client in dialogue, for Python to `admit` with welcome=b"".
+
+        No ACCEPTED is given, and nothing is parsed before `admit`, which keeps the parameters of the state and
+        ignores its own. `listener` need not be known. The engine owns `fd` from the call on and closes it on every
+        error: ValueError for a bad state or version, OSError for what is no socket. Driver "manual": `fd` is -1.
+        """
+
     # -- TLS
     def server_context(self, settings: TlsSettings) -> TlsContext:
         """For connections we accepted; ALPN postgresql. ValueError with a readable text."""
@@ -292,7 +312,8 @@ class Engine(Protocol):
     ) -> None:
         """Dialogue -> parked; `welcome` is sent, then bytes already received are relayed.
 
-        Limits: 0 = off, -1 = the pool's. Parameters in a tuple that was given before cost nothing.
+        Limits: 0 = off, -1 = the pool's. Parameters in a tuple that was given before cost nothing; for a client from
+        `immigrate` they are ignored.
         """
 
     def readmit(self, client: ConnId, client_idle_timeout_us: int, query_wait_timeout_us: int) -> None:

@@ -41,6 +41,7 @@ class Twins:
         self.clients: list[int] = []
         self.servers: dict[int, Backend] = {}
         self.log: list[str] = []
+        self.moves = 0
         self.each(lambda engine, side: engine.set_now(self.now))
 
     def each(self, call: Any) -> list[Any]:
@@ -114,6 +115,7 @@ class Twins:
 
     def check(self) -> None:
         """Events, facts and outputs of everything; what servers got is given to the servers behind them."""
+        self.same("wait", lambda e, s: e.wait(0))
         events = self.same("events", lambda e, s: [self.plain(event, s) for event in e.events()])
         for number in range(len(self.ids)):
             self.same(f"facts of {number}", lambda e, s, n=number: self.facts(e, s, n))
@@ -128,6 +130,18 @@ class Twins:
                 self.verb("park", event[1])
             elif event[0] == Event.FAULT:
                 self.verb("close", event[1], b"gone", "")
+            elif event[0] == Event.MOVED:
+                self.arrive(event[3])
+
+    def arrive(self, state: bytes) -> None:
+        """A client that has moved comes back."""
+        number = self.add([engine.immigrate(-1, 1, state) for engine in self.engines])
+        self.log.append(f"{number} comes back with {state!r}")
+        self.clients.append(number)
+        self.moves += 1
+        self.check()
+        self.each(lambda e, s: e.admit(self.ids[number][s], self.pools[0][s], [], 0, -1))
+        self.check()
 
     def output(self, engine: Any, side: int, number: int) -> bytes:
         """What stands to be sent; nothing for a connection that is gone."""
@@ -200,7 +214,7 @@ def server_step(twins: Twins, rng: random.Random) -> None:
 
 def verb_step(twins: Twins, rng: random.Random) -> None:
     """Python does something, or somebody leaves, or time passes."""
-    choice = rng.randrange(11)
+    choice = rng.randrange(13)
     server = rng.choice(list(twins.servers))
     client = rng.choice(twins.clients)
     if choice == 0:
@@ -224,6 +238,10 @@ def verb_step(twins: Twins, rng: random.Random) -> None:
         twins.check()
     elif choice == 8:
         twins.verb("unwait", client)
+    elif choice in (9, 10):
+        twins.log.append(f"emigrate {client}")
+        twins.same("emigrate", lambda e, s: e.emigrate(twins.ids[client][s]))
+        twins.check()
     else:
         twins.now += rng.choice([1, 1_000, 2_000_000])
         twins.each(lambda e, s: e.set_now(twins.now))
@@ -280,14 +298,16 @@ def test_the_engines_agree(seed: int) -> None:
 def test_the_traffic_reaches_deep_states() -> None:
     """The random histories do link, prepare, evict, fail and copy: otherwise they would prove little."""
     heard: set[int] = set()
-    transactions = 0
+    transactions = moves = 0
     for seed in range(60):
         twins = run(seed, ("python", "python"))
         for backend in twins.servers.values():
             heard |= backend.seen
         transactions += twins.engines[0].pool_stats(twins.pools[0][0]).xact_count
+        moves += twins.moves
     assert heard >= set(b"QPBDECSHFdcf")
     assert transactions > 200
+    assert moves > 30
 
 
 @pytest.mark.parametrize("seed", [1, 11, 15, 29, 107, 138, 174, 215, 263, 335])

@@ -18,6 +18,7 @@ pub enum Mode {
     Linked,
     Idle,
     Held,
+    Moving,
     Frozen,
     Closing,
 }
@@ -32,6 +33,7 @@ impl Mode {
             Self::Linked => "linked",
             Self::Idle => "idle",
             Self::Held => "held",
+            Self::Moving => "moving",
             Self::Frozen => "frozen",
             Self::Closing => "closing",
         }
@@ -128,6 +130,8 @@ pub struct Client {
     pub notified: bool,
     /// ACCEPTED was given.
     pub announced: bool,
+    /// It moves to another process as soon as it is released.
+    pub leaving: bool,
     /// Requests for encryption the core has answered itself, as bits.
     pub answered: u8,
     pub listener: u64,
@@ -148,6 +152,7 @@ impl Client {
             gate: Gate::Fresh,
             notified: false,
             announced: false,
+            leaving: false,
             answered: 0,
             listener,
             pool: 0,

@@ -29,7 +29,7 @@ impl Core {
     /// Descriptors in events that nobody will take.
     pub fn drop_descriptors(&mut self, close: impl Fn(i32)) {
         self.events.retain(|event| match event {
-            CoreEvent::Diverted { fd, .. } => {
+            CoreEvent::Diverted { fd, .. } | CoreEvent::Moved { fd, .. } => {
                 close(*fd);
                 false
             }

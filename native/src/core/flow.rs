@@ -150,6 +150,7 @@ impl Core {
             Turn::More => return (used, false),
             Turn::Release => {
                 self.unlink(client, server);
+                self.depart(client);
                 self.resume(server);
                 // The next waiter goes before the rest of this client's input.
                 self.work.push_back(client);
@@ -179,6 +180,7 @@ impl Core {
             Turn::More => return (used, false),
             Turn::Release => {
                 self.unlink(client, server);
+                self.depart(client);
                 return (used, used < data.len());
             }
             Turn::Broken(reason) => self.crash(server, reason, "server_closed", reason.into()),

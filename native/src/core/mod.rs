@@ -9,6 +9,7 @@ mod flow;
 mod frames;
 mod link;
 mod linking;
+mod moving;
 mod params;
 mod pool;
 mod prepared;
@@ -91,6 +92,9 @@ impl Core {
             return;
         };
         conn.wire.unsent = unsent;
+        if conn.wire.mode == Mode::Moving {
+            conn.wire.touch(&mut self.shared.touched);
+        }
         if conn.wire.mode == Mode::Linked && conn.wire.backlog() < BACKLOG_LOW {
             self.unthrottle_partner(id);
         }
@@ -159,7 +163,7 @@ impl Core {
                 conn.wire.pending.len() <= dialogue::UNREAD_LIMIT || self.framing(id)
             }
             (Mode::Waiting | Mode::Linking, Role::Client(_))
-            | (Mode::Frozen | Mode::Closing, _) => false,
+            | (Mode::Moving | Mode::Frozen | Mode::Closing, _) => false,
             (Mode::Linked, _) => !conn.wire.throttled,
             _ => true,
         }

@@ -105,6 +105,11 @@ impl Names {
         self.0.as_ref().map_or(0, |map| map.len())
     }
 
+    pub fn iter(&self) -> impl Iterator<Item = (&[u8], &Rc<Statement>)> {
+        let map = self.0.iter().flat_map(|map| map.iter());
+        map.map(|(name, statement)| (&**name, statement))
+    }
+
     /// Adds what is missing.
     pub fn restore(&mut self, old: Names) {
         for (name, statement) in old.0.into_iter().flat_map(|map| *map) {

@@ -59,6 +59,12 @@ pub enum CoreEvent {
         fd: i32,
         listener: u64,
     },
+    /// The same.
+    Moved {
+        conn: ConnId,
+        fd: i32,
+        state: Vec<u8>,
+    },
 }
 
 /// What a finished TLS handshake told; texts are empty where absent.

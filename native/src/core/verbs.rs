@@ -191,7 +191,9 @@ impl Core {
         let (wire, Role::Client(client)) = (&mut conn.wire, &mut conn.role) else {
             return Err(NOT_CLIENT);
         };
-        client.params = Some(params);
+        // What came with a client from another process stands.
+        let carried = client.params.is_some();
+        client.params.get_or_insert(params);
         client.pool = pool_id;
         (client.idle_limit_us, client.wait_limit_us) = limits_us;
         wire.last_activity = now;
@@ -202,7 +204,7 @@ impl Core {
         let kept = wire.pending.len() as u64;
         let pool = self.pool(pool_id)?;
         pool.members += 1;
-        pool.stats.client_bytes += kept;
+        pool.stats.client_bytes += if carried { 0 } else { kept };
         self.set_mode(client_id, Mode::Parked);
         self.resume(client_id);
         self.run_work();

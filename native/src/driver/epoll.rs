@@ -103,8 +103,13 @@ impl Epoll {
         if let Some(reason) = broken {
             return self.end(core, id, &reason);
         }
-        if core.is_closing(id) && !sock.has(SENDING) {
-            return self.drop_sock(core, id);
+        if !sock.has(SENDING) {
+            if core.is_closing(id) {
+                return self.drop_sock(core, id);
+            }
+            if core.is_moving(id) {
+                return self.hand_over(core, id);
+            }
         }
         let mut interest = sock.interest & IN;
         if interest == 0 && flow::wants_read(core, sock) {
@@ -155,9 +160,16 @@ impl Epoll {
 
     fn add(&mut self, core: &mut Core, fd: OwnedFd, listener: u64) -> ConnId {
         let id = core.accepted(listener);
-        let sock = self.table.insert(id, fd, 0);
-        set_interest(&self.epoll, sock, IN | RDHUP);
+        self.attach(id, fd);
         id
+    }
+
+    /// The socket goes to Python with its connection.
+    fn hand_over(&mut self, core: &mut Core, id: ConnId) {
+        if let Some(mut sock) = self.table.remove(id) {
+            set_interest(&self.epoll, &mut sock, 0);
+            core.moved(id, sockets::for_python(sock.fd));
+        }
     }
 
     fn on_connection(&mut self, core: &mut Core, id: ConnId, events: u32) {
@@ -452,7 +464,7 @@ impl Driver for Epoll {
         let Some(found) = self.listeners.iter().find(same) else {
             return Ok(false);
         };
-        sockets::adopt(fd.as_fd(), &found.options)?;
+        sockets::adopt(&fd, &found.options)?;
         self.add(core, fd, listener);
         Ok(true)
     }
@@ -474,6 +486,15 @@ impl Driver for Epoll {
             }
         }
         id
+    }
+
+    fn attach(&mut self, id: ConnId, fd: OwnedFd) {
+        let sock = self.table.insert(id, fd, 0);
+        set_interest(&self.epoll, sock, IN | RDHUP);
+    }
+
+    fn is_plain(&self, id: ConnId) -> bool {
+        self.table.get(id).is_some_and(|sock| sock.tls.is_none())
     }
 
     fn socket(&self, id: ConnId) -> Option<BorrowedFd<'_>> {

@@ -26,6 +26,8 @@ impl Driver for Manual {
             // The last bytes stay to be taken; a connection with nothing left to send is gone.
             if core.must_reset(id) || (core.is_closing(id) && core.output(id).is_empty()) {
                 core.gone(id);
+            } else if core.is_moving(id) && core.output(id).is_empty() {
+                core.moved(id, -1);
             }
         }
     }
@@ -72,6 +74,12 @@ impl Driver for Manual {
 
     fn adopt(&mut self, _core: &mut Core, _fd: OwnedFd, _listener: u64) -> io::Result<bool> {
         Ok(false)
+    }
+
+    fn attach(&mut self, _id: ConnId, _fd: OwnedFd) {}
+
+    fn is_plain(&self, _id: ConnId) -> bool {
+        true
     }
 
     fn connect(&mut self, core: &mut Core, _address: &Address, _options: &SocketOptions) -> ConnId {

@@ -71,6 +71,11 @@ pub trait Driver: Send {
     /// Takes a socket as if it had been accepted from that listener; false if there is no such listener.
     fn adopt(&mut self, core: &mut Core, fd: OwnedFd, listener: u64) -> io::Result<bool>;
 
+    /// Gives a socket to a connection that the core has made.
+    fn attach(&mut self, id: ConnId, fd: OwnedFd);
+    /// The bytes of a connection are not encrypted.
+    fn is_plain(&self, id: ConnId) -> bool;
+
     /// Begins a connection; the core hears `connected` or `ended`.
     fn connect(&mut self, core: &mut Core, address: &Address, options: &SocketOptions) -> ConnId;
     /// The socket of a connection, None if it has none.

@@ -198,11 +198,16 @@ pub fn for_python(fd: OwnedFd) -> RawFd {
     fd.into_raw_fd()
 }
 
-/// Gives a socket that was accepted elsewhere the options of a listener; an error if it is no socket at all.
-pub fn adopt(fd: BorrowedFd<'_>, options: &SocketOptions) -> io::Result<()> {
-    SockRef::from(&fd).r#type()?;
+/// An error if it is no socket at all.
+pub fn check(fd: &OwnedFd) -> io::Result<()> {
+    SockRef::from(fd).r#type().map(|_| ())
+}
+
+/// Gives a socket that was accepted elsewhere the options of a listener.
+pub fn adopt(fd: &OwnedFd, options: &SocketOptions) -> io::Result<()> {
+    check(fd)?;
     // A peer that is gone already makes some of them fail; its end is found by reading.
-    let _ = set_options(fd, options);
+    let _ = set_options(fd.as_fd(), options);
     Ok(())
 }
 

@@ -133,6 +133,11 @@ impl Uring {
                 return self.let_go(core, id);
             }
             sock.flags |= MISSED;
+        } else if core.is_moving(id) {
+            if !sock.has(SENDING) {
+                return self.hand_over(core, id);
+            }
+            sock.flags |= MISSED;
         }
         self.hurry |= sock.has(MISSED) && sock.has(QUICK);
         if !sock.has(RECEIVING) && flow::wants_read(core, sock) {
@@ -149,6 +154,22 @@ impl Uring {
         }
         self.drop_sock(id);
         core.ended(id, reason);
+    }
+
+    /// The socket goes to Python with its connection, once the kernel has given back its receive.
+    fn hand_over(&mut self, core: &mut Core, id: ConnId) {
+        let Some(sock) = self.table.get_mut(id) else {
+            return;
+        };
+        if sock.has(RECEIVING) && !sock.has(CANCELLING) {
+            sock.flags |= CANCELLING;
+            cancel(&mut self.ring, KIND_RECEIVE | id);
+        }
+        if sock.operations == 0 {
+            if let Some(sock) = self.table.remove(id) {
+                core.moved(id, sockets::for_python(sock.fd));
+            }
+        }
     }
 
     fn let_go(&mut self, core: &mut Core, id: ConnId) {
@@ -511,11 +532,19 @@ impl Driver for Uring {
         let Some(found) = self.listeners.iter().find(same) else {
             return Ok(false);
         };
-        sockets::adopt(fd.as_fd(), &found.options)?;
+        sockets::adopt(&fd, &found.options)?;
         let id = core.accepted(listener);
+        self.attach(id, fd);
+        Ok(true)
+    }
+
+    fn attach(&mut self, id: ConnId, fd: OwnedFd) {
         self.table.insert(id, fd, 0);
         self.again.push(id);
-        Ok(true)
+    }
+
+    fn is_plain(&self, id: ConnId) -> bool {
+        self.table.get(id).is_some_and(|sock| sock.tls.is_none())
     }
 
     fn connect(&mut self, core: &mut Core, address: &Address, options: &SocketOptions) -> ConnId {

@@ -357,6 +357,40 @@ impl Engine {
         })
     }
 
+    fn emigrate(&mut self, client: ConnId) -> PyResult<bool> {
+        let plain = self.driver()?.is_plain(client);
+        self.alive(client)?;
+        if !plain {
+            return Ok(false);
+        }
+        self.core.emigrate(client).map_err(refused)
+    }
+
+    fn immigrate(&mut self, fd: RawFd, listener: u64, state: &[u8]) -> PyResult<ConnId> {
+        let fd = if self.manual && fd < 0 {
+            None
+        } else {
+            Some(sockets::take_over(fd)?)
+        };
+        if self.manual && fd.is_some() {
+            self.sockets_only()?;
+        }
+        let Engine { core, driver, .. } = self;
+        let driver = driver
+            .as_mut()
+            .ok_or_else(|| PyRuntimeError::new_err("the engine is shut down"))?;
+        if let Some(fd) = &fd {
+            sockets::check(fd)?;
+        }
+        let id = core
+            .immigrate(listener, state)
+            .ok_or_else(|| PyValueError::new_err("not the state of a client"))?;
+        if let Some(fd) = fd {
+            driver.attach(id, fd);
+        }
+        Ok(id)
+    }
+
     #[pyo3(signature = (conn, context, server_name=""))]
     fn start_tls(&mut self, conn: ConnId, context: &Context, server_name: &str) -> PyResult<bool> {
         self.alive(conn)?;

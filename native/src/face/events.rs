@@ -18,6 +18,7 @@ const FAULT: u8 = 10;
 const STARVED: u8 = 11;
 const RETURNED: u8 = 12;
 const DIVERTED: u8 = 13;
+const MOVED: u8 = 14;
 
 pub fn tuple<'py>(py: Python<'py>, event: &CoreEvent) -> PyResult<Bound<'py, PyTuple>> {
     match event {
@@ -63,5 +64,8 @@ pub fn tuple<'py>(py: Python<'py>, event: &CoreEvent) -> PyResult<Bound<'py, PyT
         CoreEvent::Starved { pool } => (STARVED, pool).into_pyobject(py),
         CoreEvent::Returned { server } => (RETURNED, server).into_pyobject(py),
         CoreEvent::Diverted { fd, listener } => (DIVERTED, fd, listener).into_pyobject(py),
+        CoreEvent::Moved { conn, fd, state } => {
+            (MOVED, conn, fd, PyBytes::new(py, state)).into_pyobject(py)
+        }
     }
 }

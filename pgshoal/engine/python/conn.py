@@ -18,6 +18,7 @@ LINKING: Final = "linking"
 LINKED: Final = "linked"
 IDLE: Final = "idle"
 HELD: Final = "held"
+MOVING: Final = "moving"
 FROZEN: Final = "frozen"
 CLOSING: Final = "closing"
 
@@ -83,6 +84,7 @@ class Client(Conn):
         "framing_startup",
         "fresh",
         "idle_limit_us",
+        "leaving",
         "link",
         "listener",
         "notified",
@@ -100,6 +102,8 @@ class Client(Conn):
         self.announced = False
         #: Requests for encryption the engine has answered itself.
         self.answered: bytes = b""
+        #: It moves to another process as soon as it is released.
+        self.leaving = False
         self.link: Server | None = None
         self.framing_startup = True
         self.fresh = True

@@ -15,6 +15,7 @@ from pgshoal.engine.python.conn import (
     IDLE,
     LINKED,
     LINKING,
+    MOVING,
     PARKED,
     WAITING,
     Client,
@@ -22,6 +23,7 @@ from pgshoal.engine.python.conn import (
 )
 from pgshoal.engine.python.dialogue import client_dialogue
 from pgshoal.engine.python.frames import DIALOGUE_PENDING_MAX, ERR_CRASHED, PAUSE_ABOVE, RESUME_BELOW
+from pgshoal.engine.python.moving import state_of
 from pgshoal.engine.python.params import Parameters, set_query
 from pgshoal.engine.python.prepared import Store
 from pgshoal.engine.python.server import server_input
@@ -89,10 +91,14 @@ class Core:
 
     def drop_descriptors(self, close: Callable[[int], None]) -> None:
         """Descriptors in events that nobody will take."""
-        for event in self.events:
+        events, self.events = self.events, []
+        for event in events:
             if event[0] is Event.DIVERTED:
                 close(event[1])
-        self.events = [event for event in self.events if event[0] is not Event.DIVERTED]
+            elif event[0] is Event.MOVED:
+                close(event[2])
+            else:
+                self.events.append(event)
 
     # -- input and output
 
@@ -284,8 +290,22 @@ class Core:
         server.mode = IDLE
         server.released = True
         self.freed.append(server)
-        if client.inbuf:
+        if client.leaving:
+            self.depart(client)
+        elif client.inbuf:
             self.unread.append(client)
+
+    def depart(self, client: Client) -> None:
+        """Nothing more is read; once all is sent, the driver takes the socket away and calls `moved`."""
+        if client.pool is not None:
+            client.pool.waiting.pop(client.id, None)
+        client.mode = MOVING
+        self.touch(client)
+
+    def moved(self, client: Client, fd: int) -> None:
+        """The socket is Python's now."""
+        self.emit((Event.MOVED, client.id, fd, state_of(client)))
+        self.forget(client)
 
     def place(self, server: Server) -> None:
         """Give a free server to a cancel, to Python, to the first waiter or to the idle list."""

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from pgshoal.engine.contract import Event
 from pgshoal.engine.python import sockets
-from pgshoal.engine.python.conn import CLOSING, FROZEN, WAITING, Conn, Server
+from pgshoal.engine.python.conn import CLOSING, FROZEN, MOVING, WAITING, Client, Conn, Server
 from pgshoal.engine.python.frames import ERR_CRASHED
+from pgshoal.engine.python.moving import client_from
 from pgshoal.engine.python.sockets import Channel, Listener
 from pgshoal.engine.python.tls import TlsChannel, TlsFailure
 
@@ -151,7 +152,7 @@ class EpollDriver:
     def _not_now(self, channel: Channel) -> None:
         """Bytes, or the end, have come for a connection that is not read."""
         conn = channel.conn
-        if conn.mode is CLOSING or conn.mode is FROZEN:
+        if conn.mode is CLOSING or conn.mode is FROZEN or conn.mode is MOVING:
             if channel.ending and conn.mode is CLOSING and not conn.out:
                 self._core.forget(conn)
                 self.flush()
@@ -230,6 +231,8 @@ class EpollDriver:
                 self._drop(channel)
             elif not channel.blocked and not channel.connecting and conn.out:
                 self._push(channel)
+            if conn.mode is MOVING and not channel.blocked and not channel.closed:
+                self._hand_over(channel)
         dirty.clear()
 
     def _push(self, channel: Channel) -> None:
@@ -262,6 +265,8 @@ class EpollDriver:
                 self._core.flushed(conn)
             if conn.mode is CLOSING:
                 self._core.forget(conn)
+            elif conn.mode is MOVING:
+                self._hand_over(channel)
             return
         rest = data[sent:]
         conn.out_size = len(rest)
@@ -290,16 +295,26 @@ class EpollDriver:
         if conn.gone and not channel.closed:
             self._drop(channel)
 
-    def _drop(self, channel: Channel) -> None:
-        """Close the socket."""
-        if channel.closed:
-            return
+    def _hand_over(self, channel: Channel) -> None:
+        """The socket goes to Python with its connection."""
+        client = channel.conn
+        assert isinstance(client, Client)
+        self._release(channel)
+        self._core.moved(client, channel.sock.detach())
+
+    def _release(self, channel: Channel) -> None:
         channel.closed = True
         channel.conn.socket = None  # no circle is left for the collector to find
         self._paused.discard(channel)
         self._channels.pop(channel.fd, None)
         # Closing alone would not take it out of the set: a duplicate may share the file.
         self._epoll.unregister(channel.fd)
+
+    def _drop(self, channel: Channel) -> None:
+        """Close the socket."""
+        if channel.closed:
+            return
+        self._release(channel)
         if channel.tls is not None and not channel.blocked:
             last = channel.tls.farewell()
             if last:
@@ -410,6 +425,21 @@ class EpollDriver:
         with contextlib.suppress(OSError):  # of a peer that is gone already
             sockets.tune(sock, listener.options)
         self._add(sock, self._core.accepted(number), False)
+
+    def arrive(self, fd: int, listener: int, state: bytes) -> Client:
+        """A client from elsewhere, in dialogue."""
+        sock = sockets.take_over(fd)
+        try:
+            client = client_from(self._core, listener, state)
+        except ValueError:
+            sock.close()
+            raise
+        self._add(sock, client, False)
+        return client
+
+    def encrypted(self, conn: Conn) -> bool:
+        """Whether TLS is on."""
+        return conn.socket is not None and conn.socket.tls is not None
 
     def descriptor(self, conn: Conn) -> int:
         """The number of its socket."""

@@ -28,6 +28,7 @@ from pgshoal.engine.python.conn import (
     IDLE,
     LINKED,
     LINKING,
+    MOVING,
     PARKED,
     WAITING,
     Client,
@@ -126,6 +127,26 @@ class PythonEngine:
     def credentials(self, conn: ConnId) -> tuple[int, int, int]:
         """(pid, uid, gid) of a Unix-socket peer."""
         return self._driver.credentials(self._conn(conn))
+
+    def emigrate(self, client: ConnId) -> bool:
+        """Move a client, now or at its release."""
+        found = self._alive(client)
+        if not isinstance(found, Client):
+            raise RuntimeError("not a client")
+        if self._driver.encrypted(found):
+            return False
+        if found.mode is LINKED or found.mode is LINKING:
+            found.leaving = found.pool is not None and found.pool.pooled
+            return found.leaving
+        if found.mode is PARKED or found.mode is WAITING:
+            self._core.depart(found)
+            self._driver.flush()
+            return True
+        return found.mode is MOVING
+
+    def immigrate(self, fd: int, listener: int, state: bytes) -> ConnId:
+        """A client that comes from elsewhere."""
+        return self._driver.arrive(fd, listener, state).id
 
     # -- TLS
 
@@ -258,7 +279,9 @@ class PythonEngine:
         core = self._core
         found = self._client(client, DIALOGUE)
         home = core.pools[pool]
-        core.parameters_table.admit(found, parameters)
+        carried = found.pset is not None
+        if not carried:
+            core.parameters_table.admit(found, parameters)
         found.pool = home
         home.clients[found.id] = found
         found.mode = PARKED
@@ -269,7 +292,7 @@ class PythonEngine:
         if welcome:
             core.write(found, bytes(welcome))
         if found.inbuf:
-            home.client_bytes += len(found.inbuf)
+            home.client_bytes += 0 if carried else len(found.inbuf)
             core.unread.append(found)
             core.settle()
         self._driver.resume(found)

@@ -6,8 +6,9 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from pgshoal.engine.contract import Event
-from pgshoal.engine.python.conn import CLOSING, FROZEN, Conn, Server
+from pgshoal.engine.python.conn import CLOSING, FROZEN, MOVING, Client, Conn, Server
 from pgshoal.engine.python.frames import ERR_CRASHED
+from pgshoal.engine.python.moving import client_from
 
 if TYPE_CHECKING:
     from pgshoal.engine.python.core import Core
@@ -31,9 +32,13 @@ class ManualDriver:
 
     def flush(self) -> None:
         """Output waits for `output`."""
-        for conn in self._core.dirty:
+        dirty = self._core.dirty
+        for conn in dirty:
             conn.dirty = False
-        self._core.dirty.clear()
+            if conn.mode is MOVING and not conn.out and not conn.gone:
+                assert isinstance(conn, Client)
+                self._core.moved(conn, -1)
+        dirty.clear()
 
     def resume(self, conn: Conn) -> None:
         """Reading is a question here."""
@@ -60,6 +65,16 @@ class ManualDriver:
         """There are no sockets."""
         os.close(fd)
         raise RuntimeError("the driver manual has no sockets")
+
+    def arrive(self, fd: int, listener: int, state: bytes) -> Client:
+        """A client from elsewhere; there is no descriptor: -1."""
+        if fd >= 0:
+            self.adopt(fd, listener)
+        return client_from(self._core, listener, state)
+
+    def encrypted(self, conn: Conn) -> bool:
+        """There is no TLS."""
+        return False
 
     def descriptor(self, conn: Conn) -> int:
         """There are no sockets."""
@@ -121,6 +136,9 @@ class ManualDriver:
         self._core.flushed(conn)
         if conn.mode is CLOSING:
             self._core.forget(conn)
+        elif conn.mode is MOVING:
+            self._core.touch(conn)
+            self.flush()
         return data
 
     def reading(self, conn: Conn) -> bool:
