@@ -145,6 +145,7 @@ def only_ledger() -> Ledger:
     ledger = Ledger.create(1)
     ledger.set_fleet(1, False)
     ledger.occupy(0, 0)
+    ledger.seat = 0
     return ledger
 
 
