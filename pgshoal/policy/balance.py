@@ -137,9 +137,13 @@ class Placement:
     def place(self, now_us: int, how: str, mine: int) -> int:
         """Where the next client goes; it is counted there."""
         found = self.next(how, mine)
-        self._under_way.append((now_us, found))
-        self._count(found)
+        self.put(now_us, found)
         return found
+
+    def put(self, now_us: int, number: int) -> None:
+        """A client goes to this worker, or has just come to it from another."""
+        self._under_way.append((now_us, number))
+        self._count(number)
 
     def next(self, how: str, mine: int) -> int:
         """Where the next client would go."""
