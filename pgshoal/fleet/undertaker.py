@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import errno
-import os
 import socket
 import ssl
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from pgshoal.config.model import Config
@@ -18,6 +15,7 @@ from pgshoal.fleet import servertls
 from pgshoal.fleet.channel import Message
 from pgshoal.fleet.children import Child
 from pgshoal.fleet.delivery import deliver
+from pgshoal.fleet.escrow import Held, Host, ended, shut
 from pgshoal.worker.log import Log, place
 
 #: Read from one socket in one turn of the loop.
@@ -28,8 +26,6 @@ _POLITE_S: Final = 1.0
 _ORPHAN_S: Final = 0.02
 _REPEAT_MAX_S: Final = 8.0
 _PATIENCE_S: Final = 15.0  # where server_connect_timeout is off
-#: Cancel connections to one host at the same time: each costs PostgreSQL a process.
-_CANCELS_AT_ONCE: Final = 16
 #: The network gave up, and nobody knows what became of the backend.
 _UNKNOWN: Final = frozenset({errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN, errno.ENETDOWN})
 
@@ -62,40 +58,6 @@ class Keeper(Protocol):
     @property
     def ledger(self) -> Slots:
         """The fleet's limits."""
-
-
-@dataclass(slots=True, eq=False)
-class Held:
-    """One server socket in escrow; `dying` from the moment when nobody uses it any more."""
-
-    seat: int
-    server: int
-    rows: list[int]
-    host: str
-    port: int
-    tls: bool
-    sock: socket.socket
-    key: bytes = field(default=b"", repr=False)
-    dying: bool = False
-    since_s: float = 0.0  # loop time, of its dying
-    tries: int = 0
-    cancelling: bool = False
-    timer: asyncio.TimerHandle | None = None
-
-    @property
-    def where(self) -> tuple[str, int]:
-        """Where its server listens."""
-        return self.host, self.port
-
-
-@dataclass(slots=True, eq=False)
-class Host:
-    """Whether a server answers cancel connections."""
-
-    gate: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_CANCELS_AT_ONCE))
-    answered_s: float = float("-inf")
-    #: when the first attempt since the last answer began; None if all were answered
-    silent_since_s: float | None = None
 
 
 class Undertaker:
@@ -139,19 +101,19 @@ class Undertaker:
         seat = child.seat
         self._children.pop(seat, None)
         for held in list(self._held.get(seat, {}).values()):
-            if _ended(held.sock):
+            if ended(held.sock):
                 # The worker may have given its slots back already, and died before we heard of it.
                 self._drop(held)
         left = list(self._held.get(seat, {}).values())
-        self._supervisor.ledger.settle(seat, Counter(row for held in left for row in held.rows))
         if left:
+            self._supervisor.ledger.settle(seat, Counter(row for held in left for row in held.rows))
             what = f"{len(left)} server connection{'s' if len(left) > 1 else ''}"
             self._supervisor.log.log(f"worker {child.number} (pid {child.pid}) leaves {what}; waiting for their end")
         self._orphan(seat)
         for held in left:
             if not held.dying:
                 # At once, so that backends that wait for a query exit without any more ado.
-                _shut(held.sock)
+                shut(held.sock)
                 self._end(held, _ORPHAN_S)
 
     def dying(self, seat: int) -> int:
@@ -179,30 +141,20 @@ class Undertaker:
     def export(self) -> list[dict[str, Any]]:
         """Everything as JSON, with descriptor numbers: they must stay open across exec. Nothing changes here."""
         found: list[dict[str, Any]] = [{"orphaned": seat} for seat in self._orphaned]
-        for servers in self._held.values():
-            for held in servers.values():
-                state = {name: getattr(held, name) for name in ("seat", "server", "rows", "host", "port", "tls")}
-                found.append({**state, "key": held.key.hex(), "dying": held.dying, "fd": held.sock.fileno()})
+        found.extend(held.export() for servers in self._held.values() for held in servers.values())
         return found
 
     def adopt(self, exported: list[dict[str, Any]]) -> None:
         """Go on where `export` stopped, before or after the workers are attached."""
-        orphaned = [int(entry["orphaned"]) for entry in exported if "orphaned" in entry]
-        for entry in exported:
-            if "orphaned" in entry:
-                continue
-            fd = int(entry["fd"])
-            os.set_inheritable(fd, False)
-            held = Held(
-                entry["seat"], entry["server"], list(entry["rows"]), entry["host"], entry["port"], entry["tls"],
-                socket.socket(fileno=fd), bytes.fromhex(entry["key"]),
-            )  # fmt: skip
-            held.sock.setblocking(False)
-            self._held.setdefault(held.seat, {})[held.server] = held
-            if entry["dying"]:
-                self._end(held, _ORPHAN_S)
-        for seat in orphaned:
-            self._orphan(seat)
+        for state in exported:
+            if "orphaned" not in state:
+                held = Held.adopted(state)
+                self._held.setdefault(held.seat, {})[held.server] = held
+                if state["dying"]:
+                    self._end(held, _ORPHAN_S)
+        for state in exported:
+            if "orphaned" in state:
+                self._orphan(int(state["orphaned"]))
 
     # -- what workers say
 
@@ -272,7 +224,7 @@ class Undertaker:
     def _press(self, held: Held) -> None:
         """The backend still lives: make sure that it sees the end of file, cancel its query, and come again."""
         held.timer = None
-        _shut(held.sock)
+        shut(held.sock)
         host = self._host(held)
         if self._given_up(held, host):
             self._abandon(held.where)
@@ -399,19 +351,3 @@ class Undertaker:
             self._untold.pop(seat, None)
             self._supervisor.ledger.settle(seat, {})
             self._supervisor.log.debug(f"seat {seat} is free, {took_ms} ms after its worker's end")
-
-
-def _ended(sock: socket.socket) -> bool:
-    """Whether the end of the connection has come, as far as can be seen without reading."""
-    try:
-        return not sock.recv(1, socket.MSG_PEEK)
-    except (BlockingIOError, InterruptedError):
-        return False
-    except OSError:
-        return True
-
-
-def _shut(sock: socket.socket) -> None:
-    """Say that nothing more comes; a connection still being made is taken back. Twice does no harm."""
-    with contextlib.suppress(OSError):
-        sock.shutdown(socket.SHUT_WR)

@@ -6,6 +6,7 @@ import asyncio
 import socket
 import ssl
 from collections import Counter
+from collections.abc import Mapping, Sequence
 
 from pgshoal.config.model import Config, Settings
 from pgshoal.fleet.channel import Channel
@@ -36,18 +37,21 @@ class Counting:
 
     def __init__(self) -> None:
         self.given: Counter[tuple[int, int]] = Counter()
+        self.left: dict[int, int] = {}
         self.freed: list[int] = []
         self.all_free = asyncio.Event()
 
-    def give_for(self, seat: int, rows: list[int]) -> None:
+    def give_for(self, seat: int, rows: Sequence[int]) -> None:
         """Note it."""
         assert seat not in self.freed
         self.given.update((seat, row) for row in rows)
 
-    def free(self, seat: int) -> None:
-        """Note it."""
-        self.freed.append(seat)
-        self.all_free.set()
+    def settle(self, seat: int, left: Mapping[int, int]) -> None:
+        """Note when nothing is left."""
+        self.left = dict(left)
+        if not left:
+            self.freed.append(seat)
+            self.all_free.set()
 
 
 class Graveyard:

@@ -263,7 +263,8 @@ def test_worker_died_before_its_connect_was_done() -> None:
                 await worker.heard()
                 await worker.die()
                 await all_free(yard)
-            assert yard.ledger.given == {(0, 1): 2}
+            assert yard.ledger.left == {}
+            assert yard.ledger.given == {(0, 1): 1}  # the other was never counted among what is left
 
     asyncio.run(scenario())
 
@@ -326,6 +327,35 @@ def test_refused_cancel_waits_for_the_end() -> None:
             session.close()
             await all_free(yard)
             assert not any("given up" in line for line in yard.log.lines)
+
+    asyncio.run(scenario())
+
+
+def test_killed_between_two_numbers() -> None:
+    """Whatever a worker had counted or given back when it died, its cells say what it really leaves."""
+
+    async def scenario() -> None:
+        async with Graveyard(Settings(server_connect_timeout=0)) as yard:
+            worker = Mortal(yard)
+            given: dict[int, int] = {}
+            yard.ledger.settle = lambda seat, left: given.update(left)  # type: ignore[method-assign]
+            with socket.create_server(("127.0.0.1", 0)) as listener:
+                sessions = []
+                for number in range(3):
+                    await worker.lend(number, FakeClient(listener.getsockname()), [1, 2 + number])
+                    sessions.append(listener.accept()[0])
+                # The worker has seen the end of this one, and its `lost` never comes.
+                sessions.pop(1).close()
+                assert worker.socks[1].recv(1) == b""
+                await worker.die()
+                assert given == {1: 2, 2: 1, 4: 1}
+                assert yard.ledger.given == {}
+                for session in sessions:
+                    session.close()
+                async with asyncio.timeout(PATIENCE_S):
+                    while not yard.undertaker.idle():
+                        await asyncio.sleep(0.01)
+            assert yard.ledger.given == {(0, 1): 2, (0, 2): 1, (0, 4): 1}
 
     asyncio.run(scenario())
 

@@ -1,0 +1,80 @@
+"""What the supervisor keeps of a server connection of a worker: a duplicate of its socket, and how to cancel it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+#: Cancel connections to one host at the same time: each costs PostgreSQL a process.
+CANCELS_AT_ONCE: Final = 16
+
+
+@dataclass(slots=True, eq=False)
+class Held:
+    """One server socket in escrow; `dying` from the moment when nobody uses it any more."""
+
+    seat: int
+    server: int
+    rows: list[int]
+    host: str
+    port: int
+    tls: bool
+    sock: socket.socket
+    key: bytes = field(default=b"", repr=False)
+    dying: bool = False
+    since_s: float = 0.0  # loop time, of its dying
+    tries: int = 0
+    cancelling: bool = False
+    timer: asyncio.TimerHandle | None = None
+
+    @property
+    def where(self) -> tuple[str, int]:
+        """Where its server listens."""
+        return self.host, self.port
+
+    def export(self) -> dict[str, Any]:
+        """As JSON, with the descriptor's number."""
+        state = {name: getattr(self, name) for name in ("seat", "server", "rows", "host", "port", "tls", "dying")}
+        return {**state, "key": self.key.hex(), "fd": self.sock.fileno()}
+
+    @classmethod
+    def adopted(cls, state: dict[str, Any]) -> Held:
+        """From what `export` gave; its descriptor is ours. `dying` is left to the caller."""
+        fd = int(state["fd"])
+        os.set_inheritable(fd, False)
+        sock = socket.socket(fileno=fd)
+        sock.setblocking(False)
+        seat, server, rows = int(state["seat"]), int(state["server"]), [int(row) for row in state["rows"]]
+        return cls(
+            seat, server, rows, state["host"], int(state["port"]), bool(state["tls"]), sock, bytes.fromhex(state["key"])
+        )
+
+
+@dataclass(slots=True, eq=False)
+class Host:
+    """Whether a server answers cancel connections."""
+
+    gate: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(CANCELS_AT_ONCE))
+    answered_s: float = float("-inf")
+    #: when the first attempt since the last answer began; None if all were answered
+    silent_since_s: float | None = None
+
+
+def ended(sock: socket.socket) -> bool:
+    """Whether the end of the connection has come, as far as can be seen without reading."""
+    try:
+        return not sock.recv(1, socket.MSG_PEEK)
+    except (BlockingIOError, InterruptedError):
+        return False
+    except OSError:
+        return True
+
+
+def shut(sock: socket.socket) -> None:
+    """Say that nothing more comes; a connection still being made is taken back. Twice does no harm."""
+    with contextlib.suppress(OSError):
+        sock.shutdown(socket.SHUT_WR)
