@@ -5,17 +5,23 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Literal
 
 EVICTED_FOR_DATABASE: Final = "evicted for max_db_connections"
 EVICTED_FOR_USER: Final = "evicted for max_user_connections"
 #: A pool without any server may take one from a pool of equal weight after this wait.
 ROTATE_AFTER_S: Final = 0.3
+#: After a failed attempt, however small server_login_retry is: a server that dies in its login must not be stormed.
+RETRY_LEAST_S: Final = 0.05
+
+#: The limits that pools share: max_db_connections, max_user_connections.
+Bound = Literal["database", "user"]
+_REASONS: Final[Mapping[Bound, str]] = {"database": EVICTED_FOR_DATABASE, "user": EVICTED_FOR_USER}
 
 
 @dataclass(frozen=True, slots=True)
 class PoolFacts:
-    """How a pool stands. `servers` counts those of every state, attempts under way included."""
+    """How a pool stands. `servers` counts those of the whole fleet in every state, attempts under way included."""
 
     pool: int
     database: str
@@ -23,12 +29,12 @@ class PoolFacts:
     size: int = 0  # 0 = unlimited
     reserve_size: int = 0
     servers: int = 0
+    here: int = 0  # those of this worker, without those that are being closed
     connecting: int = 0
     returning: int = 0  # being reset or checked: each will serve somebody soon
     waiting: int = 0  # clients in line; one more if logged-in clients wait for the welcome
     oldest_wait_s: float = 0.0
     idle_since_s: float | None = None  # of the longest idle server that may be evicted
-    welcome: bool = True
     failed_at_s: float | None = None  # when the last attempt failed, None if it did not
     paused: bool = False
 
@@ -42,6 +48,21 @@ class GrowthLimits:
     reserve_timeout_s: float = 5.0
     per_database: Mapping[str, int] = field(default_factory=dict)
     per_user: Mapping[str, int] = field(default_factory=dict)
+
+    def retrying(self, facts: PoolFacts, now_s: float) -> bool:
+        """Too early for another attempt."""
+        least_s = max(self.login_retry_s, RETRY_LEAST_S)
+        return facts.failed_at_s is not None and now_s - facts.failed_at_s < least_s
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """Servers that count against the limits of databases and users, and those of them that are being closed here."""
+
+    database: Mapping[str, int] = field(default_factory=dict)
+    user: Mapping[str, int] = field(default_factory=dict)
+    coming_database: Mapping[str, int] = field(default_factory=dict)
+    coming_user: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,83 +89,99 @@ class Reclaim:
     reason: str
 
 
-Action = Open | Evict | Reclaim
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """A limit is in the pool's way, and nothing here gives room: another worker must."""
+
+    pool: int
+
+
+Action = Open | Evict | Reclaim | Wait
 
 
 class _Round:
     """The state of one decision: what was already given away."""
 
-    def __init__(
-        self,
-        pools: Sequence[PoolFacts],
-        limits: GrowthLimits,
-        database_servers: Mapping[str, int],
-        user_servers: Mapping[str, int],
-    ) -> None:
+    def __init__(self, pools: Sequence[PoolFacts], limits: GrowthLimits, shared: Shared) -> None:
         self.pools = pools
         self.limits = limits
         self.opened: Counter[int] = Counter()
-        self.evicted: Counter[int] = Counter()
+        self.evicted: set[int] = set()
         self.reclaimed: set[int] = set()
-        self.database_servers = Counter(database_servers)
-        self.user_servers = Counter(user_servers)
+        self.used: Mapping[Bound, Counter[str]] = {"database": Counter(shared.database), "user": Counter(shared.user)}
+        self.coming: Mapping[Bound, Counter[str]] = {
+            "database": Counter(shared.coming_database),
+            "user": Counter(shared.coming_user),
+        }
         self.actions: list[Action] = []
 
-    def open(self, facts: PoolFacts, reserve: bool) -> None:
+    def serve(self, facts: PoolFacts) -> bool:
+        """One server for a pool, now or as soon as another one is gone; False if neither is in sight."""
+        reserve = self.room(facts)
+        if reserve is None:
+            self.actions.append(Wait(facts.pool))
+            return False
+        full = self.full(facts)
+        if full:
+            if self.make_room(facts, full):
+                return True
+            self.actions.append(Wait(facts.pool))
+            return False
         self.opened[facts.pool] += 1
-        self.database_servers[facts.database] += 1
-        self.user_servers[facts.user] += 1
+        self.used["database"][facts.database] += 1
+        self.used["user"][facts.user] += 1
         self.actions.append(Open(facts.pool, reserve))
+        return True
 
     def room(self, facts: PoolFacts) -> bool | None:
         """Whether the pool's own limit has room: False = yes, True = from the reserve, None = no."""
         servers = facts.servers + self.opened[facts.pool]
         if facts.size == 0 or servers < facts.size:
             return False
-        if not facts.welcome and servers == facts.size and facts.connecting + self.opened[facts.pool] == 0:
-            return False
         timeout_s = self.limits.reserve_timeout_s
         if timeout_s > 0 and facts.oldest_wait_s >= timeout_s and servers < facts.size + facts.reserve_size:
             return True
         return None
 
-    def over(self, facts: PoolFacts) -> list[tuple[str, bool]]:
-        """The shared limits that are reached: (reason, whether it is the database's)."""
-        full: list[tuple[str, bool]] = []
+    def full(self, facts: PoolFacts) -> tuple[Bound, ...]:
+        """The shared limits that are reached."""
+        full: list[Bound] = []
         limit = self.limits.per_database.get(facts.database, 0)
-        if limit and self.database_servers[facts.database] >= limit:
-            full.append((EVICTED_FOR_DATABASE, True))
+        if limit and self.used["database"][facts.database] >= limit:
+            full.append("database")
         limit = self.limits.per_user.get(facts.user, 0)
-        if limit and self.user_servers[facts.user] >= limit:
-            full.append((EVICTED_FOR_USER, False))
-        return full
+        if limit and self.used["user"][facts.user] >= limit:
+            full.append("user")
+        return tuple(full)
 
-    def make_room(self, facts: PoolFacts) -> bool:
-        """Evict until no shared limit is in the way; False if that is not possible now."""
-        for reason, by_database in self.over(facts):
-            # An eviction for the database may have helped the user too.
-            if all(reason != still for still, _ in self.over(facts)):
-                continue
-            rivals = [p for p in self.pools if (p.database == facts.database if by_database else p.user == facts.user)]
-            victim = self._longest_idle(rivals)
-            if victim is None:
-                self._reclaim(facts, rivals, reason)
+    def make_room(self, facts: PoolFacts, full: Sequence[Bound]) -> bool:
+        """See to it that each full limit gets room: by a server that is going already, or by sending one away."""
+        for bound in full:
+            name = facts.database if bound == "database" else facts.user
+            if self.coming[bound][name] <= 0 and not self._send_away(facts, bound):
                 return False
-            self.evicted[victim.pool] += 1
-            self.database_servers[victim.database] -= 1
-            self.user_servers[victim.user] -= 1
-            self.actions.append(Evict(victim.pool, reason))
-        return not self.over(facts)
+            self.coming[bound][name] -= 1
+        return True
 
-    def _longest_idle(self, rivals: Sequence[PoolFacts]) -> PoolFacts | None:
+    def _send_away(self, facts: PoolFacts, bound: Bound) -> bool:
+        by_database, reason = bound == "database", _REASONS[bound]
+        rivals = [p for p in self.pools if (p.database == facts.database if by_database else p.user == facts.user)]
         # Only the longest idle server of a pool is known, so each pool gives at most one in a round.
-        idle = [p for p in rivals if p.idle_since_s is not None and not self.evicted[p.pool]]
-        return min(idle, key=lambda p: p.idle_since_s or 0.0, default=None)
+        idle = [p for p in rivals if p.idle_since_s is not None and p.pool not in self.evicted]
+        victim = min(idle, key=lambda p: p.idle_since_s or 0.0, default=None)
+        if victim is None:
+            self._reclaim(facts, rivals, reason)
+            return False
+        self.evicted.add(victim.pool)
+        self.coming["database"][victim.database] += 1
+        self.coming["user"][victim.user] += 1
+        self.actions.append(Evict(victim.pool, reason))
+        return True
 
     def _reclaim(self, facts: PoolFacts, rivals: Sequence[PoolFacts], reason: str) -> None:
         """Ask for a busy server of the pool that has most, if that brings the pools nearer to each other."""
         mine = facts.servers + self.opened[facts.pool]
-        donors = [p for p in rivals if p.pool != facts.pool and p.pool not in self.reclaimed and p.servers > 0]
+        donors = [p for p in rivals if p.pool != facts.pool and p.pool not in self.reclaimed and p.here > 0]
         donor = max(donors, key=lambda p: p.servers, default=None)
         if donor is None:
             return
@@ -156,63 +193,47 @@ class _Round:
 
 def _wanted(facts: PoolFacts, limits: GrowthLimits, now_s: float) -> int:
     """How many attempts may be begun for those who wait."""
-    if facts.paused or facts.waiting == 0:
+    if facts.paused or facts.waiting == 0 or limits.retrying(facts, now_s):
         return 0
-    parallel = limits.parallel
-    if facts.failed_at_s is not None:
-        if now_s - facts.failed_at_s < limits.login_retry_s:
-            return 0
-        parallel = 1  # one probe, until a login succeeds again
+    parallel = 1 if facts.failed_at_s is not None else limits.parallel  # one probe, until a login succeeds again
     needed = facts.waiting - facts.connecting - facts.returning
     return max(0, min(needed, parallel - facts.connecting))
 
 
-def decide(
-    pools: Sequence[PoolFacts],
-    limits: GrowthLimits,
-    database_servers: Mapping[str, int],
-    user_servers: Mapping[str, int],
-    now_s: float,
-) -> list[Action]:
+def decide(pools: Sequence[PoolFacts], limits: GrowthLimits, shared: Shared, now_s: float) -> list[Action]:
     """What to do for those who wait. `pools` holds every pool that waits, and every pool that shares a limit with one.
 
     The pool whose head has waited longest gets the first slot, then each other, then each its second.
+    A pool that is sent one of another pool's servers opens its own when that one is really gone, not before.
     """
-    turn = _Round(pools, limits, database_servers, user_servers)
+    turn = _Round(pools, limits, shared)
     hungry = [(facts, _wanted(facts, limits, now_s)) for facts in pools]
     queue = sorted((item for item in hungry if item[1]), key=lambda item: -item[0].oldest_wait_s)
     while queue:
-        again: list[tuple[PoolFacts, int]] = []
-        for facts, wanted in queue:
-            reserve = turn.room(facts)
-            if reserve is None or not turn.make_room(facts):
-                continue
-            turn.open(facts, reserve)
-            if wanted > 1:
-                again.append((facts, wanted - 1))
-        queue = again
+        queue = [(facts, wanted - 1) for facts, wanted in queue if turn.serve(facts) and wanted > 1]
     return turn.actions
 
 
 def refill(
-    facts: PoolFacts,
-    limits: GrowthLimits,
-    min_size: int,
-    database_servers: Mapping[str, int],
-    user_servers: Mapping[str, int],
-    now_s: float,
+    facts: PoolFacts, limits: GrowthLimits, min_size: int, shared: Shared, now_s: float, workers: int = 1
 ) -> int:
-    """How many servers to open so that a pool reaches min_pool_size; never at another pool's cost."""
-    if facts.paused or (facts.failed_at_s is not None and now_s - facts.failed_at_s < limits.login_retry_s):
+    """How many servers to open here so that the fleet's pool reaches min_pool_size; never at another pool's cost."""
+    if facts.paused or limits.retrying(facts, now_s):
         return 0
     parallel = 1 if facts.failed_at_s is not None else limits.parallel
-    count = min(min_size - facts.servers, parallel - facts.connecting)
+    # Each worker does its part of what is missing, so that one does not do it all, nor all of them all of it.
+    count = min(-(-(min_size - facts.servers) // workers), parallel - facts.connecting)
     if facts.size:
         count = min(count, facts.size - facts.servers)
     limit = limits.per_database.get(facts.database, 0)
     if limit:
-        count = min(count, limit - database_servers.get(facts.database, 0))
+        count = min(count, limit - shared.database.get(facts.database, 0))
     limit = limits.per_user.get(facts.user, 0)
     if limit:
-        count = min(count, limit - user_servers.get(facts.user, 0))
+        count = min(count, limit - shared.user.get(facts.user, 0))
     return max(0, count)
+
+
+def surplus(used: int, limit: int, here: int, workers: int = 1) -> int:
+    """How many unlinked servers to give up here after a limit was lowered: what is too much, down to our share."""
+    return max(0, min(used - limit, here - limit // workers)) if limit else 0

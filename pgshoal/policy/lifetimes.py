@@ -25,7 +25,6 @@ class LifeLimits:
     check_delay_s: float = 30.0
     check: bool = True  # server_check_query is not empty
     pool_size: int = 20
-    reserve_size: int = 0
     min_size: int = 0
 
 
@@ -87,10 +86,3 @@ def _verdict(
     if limits.check and not facts.used and facts.idle_s > limits.check_delay_s:
         return CHECK
     return None
-
-
-def surplus(servers: int, limits: LifeLimits) -> int:
-    """How many unlinked servers a pool should give up after its size was lowered."""
-    if limits.pool_size == 0:
-        return 0
-    return max(0, servers - limits.pool_size - limits.reserve_size)

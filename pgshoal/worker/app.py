@@ -14,8 +14,13 @@ from pgshoal.auth.keys import REMEMBERED_MAX, KeyCache
 from pgshoal.engine.contract import ConnId, EngineLimits, Event
 from pgshoal.policy.startup import remembered_names
 from pgshoal.worker import cancel, client_login, clients
+from pgshoal.worker.admissions import Admissions
 from pgshoal.worker.auth_lookup import Lookups
+from pgshoal.worker.balance import Balance
+from pgshoal.worker.budget import Budget
+from pgshoal.worker.escrow import Escrow
 from pgshoal.worker.front import Front
+from pgshoal.worker.giving import Giving
 from pgshoal.worker.growth import Growth
 from pgshoal.worker.handler import Handler
 from pgshoal.worker.janitor import PERIOD_S, Janitor
@@ -29,6 +34,7 @@ from pgshoal.worker.resolver import Resolver
 from pgshoal.worker.servers import Servers
 from pgshoal.worker.stats import Stats
 from pgshoal.worker.tlsfiles import TlsFiles
+from pgshoal.worker.welcomes import Welcomes
 
 if TYPE_CHECKING:
     from pgshoal.config.model import Config
@@ -41,6 +47,8 @@ T = TypeVar("T")
 
 #: Rounds of events one wake may cause by itself; more wait for the next wake, so that a loop cannot hang here.
 ROUNDS_MAX: Final = 16
+#: Ids of clients and servers are taken from the fleet in blocks.
+_IDS: Final = 1000
 
 
 def engine_limits(config: Config, refuse_encryption: bool) -> EngineLimits:
@@ -75,6 +83,11 @@ class Worker:
         self.threads = Offload(loop.call_soon_threadsafe)
         self.pause = Pause(self)
         self.stats = Stats(self)
+        self.admissions = Admissions(fleet.ledger)
+        self.budget = Budget(self)
+        self.escrow = Escrow(self)
+        self.giving = Giving(self)
+        self.welcomes = Welcomes(self)
         self.growth = Growth(self)
         self.lookups = Lookups(self)
         self.pools = Pools(self)
@@ -87,10 +100,11 @@ class Worker:
         cancel.listen(self)
         self.tls = TlsFiles(engine)
         self.listeners = Listeners(self)
+        self.balance = Balance(self)
         self.janitor = Janitor(self)
         #: called once when the worker is to end
         self.on_stop: Callable[[], None] = lambda: None
-        self._number = 0
+        self._numbers = range(0)  # of the block that is in use, those left
         self._timer: asyncio.TimerHandle | None = None
         self._table = self._make_table()
         self.configure()
@@ -107,8 +121,11 @@ class Worker:
 
     def next_number(self) -> int:
         """The next id, one counter for clients and servers."""
-        self._number += 1
-        return self._number
+        if not self._numbers:
+            first = self.fleet.ledger.reserve_ids(_IDS)
+            self._numbers = range(first, first + _IDS)
+        number, self._numbers = self._numbers[0], self._numbers[1:]
+        return number
 
     def grow(self, pool: Pool) -> None:
         """Somebody needs a server of this pool."""
@@ -140,6 +157,7 @@ class Worker:
     def start(self) -> None:
         """Make the records and begin the maintenance; listeners are opened by the caller."""
         self.pools.load()
+        self.giving.start()
         self.warm()
         self._tick()
 
@@ -168,7 +186,9 @@ class Worker:
         """Give everything back but the engine, which the loop still needs to end."""
         if self._timer is not None:
             self._timer.cancel()
+        self.giving.close()
         self.listeners.close()
+        self.balance.close()
         self.resolver.close()
         self.threads.close()
         self.log.flush()
@@ -177,6 +197,7 @@ class Worker:
         self._timer = self.loop.call_later(PERIOD_S, self._tick)
         try:
             self.janitor.tick()
+            self.balance.tick()
         except Exception:
             self.log.error(f"internal error in maintenance: {traceback.format_exc()}")
         self.settle()
@@ -197,6 +218,7 @@ class Worker:
             Event.FAULT: self._fault,
             Event.STARVED: self.growth.starved,
             Event.RETURNED: self.servers.returned,
+            Event.DIVERTED: self.balance.diverted,
         }
         return tuple(table.get(number, self._unknown) for number in range(max(Event) + 1))
 
@@ -204,6 +226,7 @@ class Worker:
         return self.handlers.get(conn) or _NOBODY
 
     def _accepted(self, conn: ConnId, listener: int) -> None:
+        self.balance.accepted += 1
         self.handlers[conn] = self.front.logins[conn] = client_login.ClientLogin(self, conn)
 
     def _packet(self, conn: ConnId, payload: bytes) -> None:

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 
 from pgshoal.auth.scram import ScramServer
 from pgshoal.auth.secret import Verifier
+from pgshoal.config import effective
 from pgshoal.engine.contract import ConnId
 from pgshoal.errors import Refused, refuse
+from pgshoal.fleet.ledger import Kind
 from pgshoal.policy.access import CONSOLE_DATABASE, ConsoleRight, console_right, is_owner
 from pgshoal.policy.cancel import LONG_SINCE_MINOR
-from pgshoal.policy.limits import over_limit, too_many_sockets
 from pgshoal.policy.startup import LoginWish, Unwelcome, read_wish, with_host
 from pgshoal.wire.startup import BadStartup, CancelRequest, GSSENCRequest, SSLRequest, Startup, negotiate, parse_startup
 from pgshoal.worker import cancel, client_auth, clients
@@ -40,6 +41,9 @@ class ClientLogin(Handler):
     peer_pid = 0
     stage = Stage.STARTUP
     talked = counted = placed = False
+    #: rows of the fleet's ledger it counts in, and of these the user's
+    admitted: tuple[int, ...] = ()
+    user_row: int | None = None
     tls = ""
     wish: LoginWish | None = None
     user: User | None = None
@@ -188,10 +192,12 @@ class ClientLogin(Handler):
             return
         settings = worker.config.settings
         console = wish.database == CONSOLE_DATABASE
-        front, pools = worker.front, worker.pools
-        if too_many_sockets(front.connections(), settings.max_client_conn, console):
+        pools = worker.pools
+        admitted = worker.admissions.enter(settings.max_client_conn, exempt=console)
+        if admitted is None:
             self.refuse(refuse("max_client_conn"))
             return
+        self.admitted = admitted
         if negotiation is not None:
             worker.engine.send(self.conn, negotiation)
         user = self.user = pools.users.get(wish.user)
@@ -238,6 +244,7 @@ class ClientLogin(Handler):
             self.user.client_connections += 1
             if before is not None:
                 before.client_connections -= 1
+            self._leave_user()
         if wish.database == CONSOLE_DATABASE:
             settings = worker.config.settings
             self.right = console_right(row.user, settings.admin_users, settings.stats_users, settings.auth_type)
@@ -308,20 +315,44 @@ class ClientLogin(Handler):
             limit = worker.front.database_limits.get(database.name)
             if limit is None:
                 limit = worker.front.database_limit(worker.config, database)
-            if limit and over_limit(database.client_connections, limit):
+        else:
+            limit = self._limit_of_unknown()
+        if limit and self.wish is not None:
+            row = worker.admissions.join(Kind.DATABASE_CLIENTS, self.wish.database, limit)
+            if row is None:
                 self.refuse(refuse("max_db_client_connections"))
                 return False
+            self.admitted += (row,)
         return user is None or self._user_fits(user)
+
+    def _limit_of_unknown(self) -> int:
+        """Of a name that only `*` knows, and that other workers may have clients of."""
+        config = self.worker.config
+        if config.autodb is None or self.wish is None or self.wish.database == CONSOLE_DATABASE:
+            return 0
+        entry = config.database(self.wish.database)
+        return 0 if entry is None else effective.max_db_client_connections(config, entry)
 
     def _user_fits(self, user: User) -> bool:
         front = self.worker.front
         limit = front.user_limits.get(user.name)
         if limit is None:
             limit = front.user_limit(self.worker.config, user.name)
-        if limit and over_limit(user.client_connections, limit, self.right is ConsoleRight.ADMIN):
-            self.refuse(refuse("max_user_client_connections"))
-            return False
+        if limit and self.user_row is None:
+            # A console admin counts, and is never held.
+            held = 0 if self.right is ConsoleRight.ADMIN else limit
+            row = self.user_row = self.worker.admissions.join(Kind.USER_CLIENTS, user.name, held)
+            if row is None:
+                self.refuse(refuse("max_user_client_connections"))
+                return False
+            self.admitted += (row,)
         return True
+
+    def _leave_user(self) -> None:
+        row, self.user_row = self.user_row, None
+        if row is not None:
+            self.worker.admissions.leave((row,))
+            self.admitted = tuple(each for each in self.admitted if each != row)
 
     # -- the end
 
@@ -357,6 +388,7 @@ class ClientLogin(Handler):
             conn, self.number, worker.pools.pool(database, user), user, database,
             front.new_key(conn, wish.minor >= LONG_SINCE_MINOR), self.connect_time,
             self.peer_host, self.peer_port, self.local_host, self.local_port, self.peer_pid, self.tls,
+            admitted=self.admitted,
         )  # fmt: skip
         del front.logins[conn]
         worker.handlers.pop(conn, None)
@@ -371,7 +403,7 @@ class ClientLogin(Handler):
             conn, self.number, user, self.right is ConsoleRight.ADMIN,
             front.new_key(conn, wish.minor >= LONG_SINCE_MINOR), self.connect_time, self.connect_us,
             self.peer_host, self.peer_port, self.local_host, self.local_port, self.peer_pid, self.tls,
-            list(wish.parameters), self._is_owner(wish),
+            list(wish.parameters), self._is_owner(wish), self.admitted,
         )  # fmt: skip
         del front.logins[conn]
         front.consoles[conn] = login
@@ -403,6 +435,8 @@ class ClientLogin(Handler):
         if self.lookup is not None:
             self.worker.lookups.abandon(self.lookup)
             self.lookup = None
+        rows, self.admitted = self.admitted, ()
+        self.worker.admissions.leave(rows)
         if self.counted:
             self.counted = False
             if self.database is not None:

@@ -10,7 +10,8 @@ from pgshoal.config import effective
 from pgshoal.engine.contract import ConnId
 from pgshoal.errors import REFUSALS, Refused, refuse
 from pgshoal.policy.timeouts import QUEUED_NOTICE, login_wait_verdict
-from pgshoal.wire.build import READY_IDLE, error_response, notice
+from pgshoal.wire.build import READY_IDLE, backend_key_data, error_response, notice
+from pgshoal.worker.admissions import recount_all
 from pgshoal.worker.front import Unwelcomed
 from pgshoal.worker.log import LOG, place, socket_prefix
 from pgshoal.worker.records import Client, Pool, Welcome
@@ -74,7 +75,8 @@ def _greet(worker: WorkerFace, client: Client, welcome: Welcome, wished: Paramet
         limits = plan.limits[client.user.name] = _limits(worker, client)
     message = settings.login_notify_message
     # The key is that of BackendKeyData, 8 bytes.
-    greeting = b"%bK\0\0\0\x0c%b%b%b" % (told, client.cancel_key, notice(message) if message else b"", READY_IDLE)
+    key = backend_key_data(client.cancel_key)
+    greeting = b"%b%b%b%b" % (told, key, notice(message) if message else b"", READY_IDLE)
     # A client that died in this same wake is forgotten when its CLOSED is read; others must not suffer for it.
     try:
         worker.engine.admit(client.conn, client.pool.id, parameters, limits[0], limits[1], greeting)
@@ -102,6 +104,7 @@ def retune(worker: WorkerFace) -> None:
     """After a reload: new startup rules, new welcomes, new limits for those who are in."""
     front = worker.front
     front.configure(worker.config)
+    recount_all(worker)
     for pool in worker.pools.by_id.values():
         if pool.welcome is not None:
             pool.welcome.plan = None
@@ -191,6 +194,7 @@ def console_gone(worker: WorkerFace, conn: ConnId) -> None:
     if login is not None:
         worker.front.forget_key(login.cancel_key)
         login.user.client_connections -= 1
+        worker.admissions.leave(login.admitted)
 
 
 def console_prefix(login: ConsoleLogin) -> str:
@@ -209,6 +213,7 @@ def _forget(worker: WorkerFace, client: Client) -> None:
         pool.login_queue.pop(conn, None)
     client.database.client_connections -= 1
     client.user.client_connections -= 1
+    worker.admissions.leave(client.admitted)
     if not pool.clients:
         worker.pools.settle(pool)
 

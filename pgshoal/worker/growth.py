@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from pgshoal.config import effective
 from pgshoal.engine.contract import PoolId
 from pgshoal.errors import refuse
-from pgshoal.policy.growth import Action, Evict, GrowthLimits, Open, PoolFacts, Reclaim, decide, refill
+from pgshoal.policy.growth import (
+    Evict,
+    GrowthLimits,
+    Open,
+    PoolFacts,
+    Reclaim,
+    Shared,
+    Wait,
+    decide,
+    refill,
+)
 from pgshoal.worker import clients
 from pgshoal.worker.records import Pool, ServerState
 
@@ -43,14 +52,20 @@ class Growth:
             self.worker.servers.refuse_starved(pool)
             self._hungry[number] = pool
 
-    def freed(self, pool: Pool) -> None:
-        """A server is gone: those that wait may grow."""
+    def freed(self) -> None:
+        """A backend is gone, here or in another worker: those that wait may grow."""
         for number in self._full:
             waiting = self.worker.pools.by_id.get(number)
             if waiting is not None:
                 self._hungry[number] = waiting
         self._full.clear()
-        self._hungry[pool.id] = pool
+
+    def recheck(self) -> None:
+        """Pools that wait for other workers: perhaps nobody in them waits any more."""
+        for number in list(self.worker.budget.waiting()):
+            pool = self.worker.pools.by_id.get(number)
+            if pool is not None:
+                self.want(pool)
 
     def tick(self) -> None:
         """Time has passed: look again at every pool in which somebody waits."""
@@ -75,37 +90,78 @@ class Growth:
         hungry, self._hungry = self._hungry, {}
         chosen = self._with_rivals(hungry)
         limits = self._limits(chosen)
-        rivals = {pool.id: self.facts(pool) for pool in chosen}
-        if not any(rivals[number].waiting for number in hungry if number in rivals):
+        facts = {pool.id: self.facts(pool) for pool in chosen}
+        if not any(facts[number].waiting for number in hungry if number in facts):
+            for number in hungry:
+                self.worker.budget.settle(number)
             return
         now_s = self.worker.engine.now_us() / 1e6
         opened: Counter[PoolId] = Counter()
-        for action in decide(list(rivals.values()), limits, *self._tallies(chosen), now_s):
-            opened[action.pool] += isinstance(action, Open)
-            self._perform(action)
-        for number in hungry:
-            facts = rivals.get(number)
-            if facts is not None and facts.waiting - facts.connecting - facts.returning > opened[number]:
+        blocked: set[PoolId] = set()
+        for action in decide(list(facts.values()), limits, self._shared(chosen), now_s):
+            if isinstance(action, Wait):
+                blocked.add(action.pool)
+            elif isinstance(action, Open):
+                if action.pool not in blocked and self._open(action, facts[action.pool]):
+                    opened[action.pool] += 1
+                else:
+                    blocked.add(action.pool)  # there is room, but another worker comes first
+            else:
+                self._perform(action)
+        self._settle(hungry, facts, opened, blocked)
+
+    def _settle(
+        self,
+        hungry: Iterable[PoolId],
+        facts: Mapping[PoolId, PoolFacts],
+        opened: Mapping[PoolId, int],
+        blocked: set[PoolId],
+    ) -> None:
+        """Say in the ledger who still waits, and remember who need not ask again until something changes."""
+        budget, now_us = self.worker.budget, self.worker.engine.now_us()
+        reserve_timeout_s = self.worker.config.settings.reserve_pool_timeout
+        for number in {*hungry, *blocked}:
+            pool, fact = self.worker.pools.by_id.get(number), facts.get(number)
+            missing = 0 if fact is None else fact.waiting - fact.connecting - fact.returning - opened[number]
+            if pool is None or fact is None or missing <= 0 or number not in blocked:
+                budget.settle(number)
+            else:
+                reserve = 0 < reserve_timeout_s <= fact.oldest_wait_s
+                budget.wait(pool, reserve, missing, _since_us(fact, now_us))
+            if missing > 0:
                 self._full.add(number)
+        if budget.waiting():
+            self.worker.giving.attend()
 
     def _limits(self, pools: Iterable[Pool]) -> GrowthLimits:
-        config = self.worker.config
-        settings = config.settings
-        per_database = {p.database.name: effective.max_db_connections(config, p.database.config) for p in pools}
-        per_user = {p.user.name: effective.max_user_connections(config, p.user.name) for p in pools}
+        settings, budget = self.worker.config.settings, self.worker.budget
+        limits = [(pool, budget.limits(pool)) for pool in pools]
         return GrowthLimits(
             parallel=settings.server_connect_parallel,
             login_retry_s=settings.server_login_retry,
             reserve_timeout_s=settings.reserve_pool_timeout,
-            per_database={name: limit for name, limit in per_database.items() if limit},
-            per_user={name: limit for name, limit in per_user.items() if limit},
+            per_database={pool.database.name: budget.part(each.database) for pool, each in limits if each.database},
+            per_user={pool.user.name: budget.part(each.user) for pool, each in limits if each.user},
         )
 
-    @staticmethod
-    def _tallies(pools: Iterable[Pool]) -> tuple[dict[str, int], dict[str, int]]:
-        return (
-            {p.database.name: p.database.server_connections for p in pools},
-            {p.user.name: p.user.server_connections for p in pools},
+    def _shared(self, pools: Iterable[Pool]) -> Shared:
+        budget, escrow = self.worker.budget, self.worker.escrow
+        databases: dict[str, tuple[int, int]] = {}
+        users: dict[str, tuple[int, int]] = {}
+        for pool in pools:
+            rows, limits = pool.rows, budget.limits(pool)
+            if limits.database and pool.database.name not in databases:
+                databases[pool.database.name] = (
+                    budget.count(rows.database, limits.database),
+                    escrow.coming(rows.database),
+                )
+            if limits.user and pool.user.name not in users:
+                users[pool.user.name] = budget.count(rows.user, limits.user), escrow.coming(rows.user)
+        return Shared(
+            {name: used for name, (used, _) in databases.items()},
+            {name: used for name, (used, _) in users.items()},
+            {name: coming for name, (_, coming) in databases.items()},
+            {name: coming for name, (_, coming) in users.items()},
         )
 
     def _with_rivals(self, hungry: dict[PoolId, Pool]) -> list[Pool]:
@@ -141,20 +197,21 @@ class Growth:
         elif not waiting:
             used = [s.released_us for s in pool.servers.values() if s.state is ServerState.USED]
             idle_us = min(used, default=None)
-        config, entry, user = worker.config, pool.database.config, pool.user.name
+        budget, limits, row = worker.budget, worker.budget.limits(pool), pool.rows.pool
+        size = budget.part(limits.pool)
         return PoolFacts(
             pool=pool.id,
-            database=entry.name,
-            user=user,
-            size=effective.pool_size(config, entry, user),
-            reserve_size=effective.reserve_pool_size(config, entry, user),
-            servers=worker.servers.count(pool),
+            database=pool.database.name,
+            user=pool.user.name,
+            size=size,
+            reserve_size=budget.part(limits.pool + limits.reserve) - size,
+            servers=budget.count(row, limits.pool),
+            here=budget.ledger.own(row) - worker.escrow.dying(row),
             connecting=worker.servers.connecting(pool),
             returning=returning,
             waiting=waiting + (1 if pool.login_queue and pool.welcome is None else 0),
             oldest_wait_s=oldest_s,
             idle_since_s=None if idle_us is None else idle_us / 1e6,
-            welcome=pool.welcome is not None,
             failed_at_s=pool.last_connect_failed_us / 1e6 if pool.last_connect_failed_us else None,
             paused=paused,
         )
@@ -169,18 +226,21 @@ class Growth:
                 started += 1
         return started
 
-    def _perform(self, action: Action) -> None:
+    def _open(self, action: Open, facts: PoolFacts) -> bool:
+        pool = self.worker.pools.by_id[action.pool]
+        since_us = _since_us(facts, self.worker.engine.now_us())
+        if not self.worker.servers.open(pool, action.reserve, since_us):
+            return False
+        if action.reserve and not pool.reserve_logged:
+            pool.reserve_logged = True
+            self.worker.log.warning(f"{pool.database.name}/{pool.user.name} taking connection from reserve_pool")
+        return True
+
+    def _perform(self, action: Evict | Reclaim) -> None:
         pool = self.worker.pools.by_id.get(action.pool)
-        if pool is None:
-            return
-        if isinstance(action, Open):
-            if action.reserve and not pool.reserve_logged:
-                pool.reserve_logged = True
-                self.worker.log.warning(f"{pool.database.name}/{pool.user.name} taking connection from reserve_pool")
-            self.worker.servers.open(pool)
-        elif isinstance(action, Evict):
+        if pool is not None and isinstance(action, Evict):
             self._evict(pool, action)
-        else:
+        elif pool is not None:
             self._reclaim(pool, action)
 
     def _evict(self, pool: Pool, action: Evict) -> None:
@@ -195,7 +255,7 @@ class Growth:
                 servers.close(server, action.reason)
                 return
 
-    def _reclaim(self, pool: Pool, action: Reclaim) -> None:
+    def _reclaim(self, pool: Pool, action: Evict | Reclaim) -> None:
         servers = self.worker.servers
         if any(conn in servers.reclaimed for conn in pool.servers):
             return
@@ -208,6 +268,12 @@ class Growth:
     def refill(self, pool: Pool, min_size: int) -> None:
         """Open what min_pool_size asks for."""
         now_s = self.worker.engine.now_us() / 1e6
-        limits, tallies = self._limits([pool]), self._tallies([pool])
-        for _ in range(refill(self.facts(pool), limits, min_size, *tallies, now_s)):
-            self.worker.servers.open(pool)
+        limits, shared = self._limits([pool]), self._shared([pool])
+        for _ in range(refill(self.facts(pool), limits, min_size, shared, now_s, self.worker.fleet.workers)):
+            if not self.worker.servers.open(pool):
+                return
+
+
+def _since_us(facts: PoolFacts, now_us: int) -> int:
+    """When the oldest client came; never 0, which means nobody."""
+    return max(1, now_us - round(facts.oldest_wait_s * 1e6))

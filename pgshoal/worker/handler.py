@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from pgshoal.auth.keys import KeyCache
     from pgshoal.config.model import Config
     from pgshoal.engine.contract import Engine
+    from pgshoal.worker.admissions import Admissions
     from pgshoal.worker.auth_lookup import Lookups
     from pgshoal.worker.front import Front
     from pgshoal.worker.link import Fleet
@@ -82,6 +83,8 @@ class ConsoleLogin:
     #: tracked startup parameters of the client, such as application_name
     parameters: list[tuple[str, str]] = field(default_factory=list)
     unix_owner: bool = False
+    #: rows of the fleet's ledger it counts in
+    admitted: tuple[int, ...] = ()
 
 
 class Console(Protocol):
@@ -106,6 +109,7 @@ class WorkerFace(Protocol):
     tls: TlsFiles
     front: Front
     fleet: Fleet
+    admissions: Admissions
     peers: Peers
     pools: Pools
     servers: Servers

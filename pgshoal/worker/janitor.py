@@ -26,6 +26,7 @@ class Janitor:
         """One round."""
         worker = self.worker
         now_us = worker.engine.now_us()
+        worker.budget.ledger.beat(now_us)
         for conn, key in worker.engine.overdue(now_us):
             clients.overdue(worker, conn, key)
         clients.expire(worker, now_us)
@@ -38,6 +39,7 @@ class Janitor:
             self._refill(pool)
         worker.growth.tick()
         worker.pools.expire(now_us)
+        worker.admissions.expire()
         worker.stats.tick(now_us)
         worker.pause.changed()
         worker.pause.report()
@@ -59,8 +61,8 @@ class Janitor:
         facts = [self._facts(pool, conn, since, now_us, used=False) for conn, since in idle]
         facts += [self._facts(pool, conn, since, now_us, used=True) for conn, since in used]
         since_s = (now_us - pool.last_lifetime_kill_us) / 1e6 if pool.last_lifetime_kill_us else None
-        verdicts = lifetimes.review(facts, worker.pools.connected(pool), worker.pools.paused(pool), since_s, limits)
-        extra = lifetimes.surplus(servers.count(pool), limits)
+        verdicts = lifetimes.review(facts, self._standing(pool), worker.pools.paused(pool), since_s, limits)
+        extra = worker.budget.surplus(pool)
         doomed = {conn for conn, reason in verdicts if reason != lifetimes.CHECK}
         spare = [conn for conn, _ in [*used, *idle] if conn not in doomed][: max(0, extra - len(doomed))]
         verdicts = [v for v in verdicts if v[0] not in spare] + [(conn, lifetimes.TOO_MANY) for conn in spare]
@@ -69,6 +71,12 @@ class Janitor:
         self._mark_old(pool, now_us, limits)
         if worker.config.settings.server_fast_close and worker.pools.mode(pool) == "session":
             self._fast_close(pool)
+
+    def _standing(self, pool: Pool) -> int:
+        """The logged-in servers of the pool in the whole fleet, as far as this worker knows."""
+        worker, row = self.worker, pool.rows.pool
+        here = worker.servers.connecting(pool) + worker.escrow.dying(row)
+        return worker.budget.ledger.used(row) - here
 
     def _fast_close(self, pool: Pool) -> None:
         """server_fast_close: a server to be replaced waits for a pause in its session, not for its end."""
@@ -112,5 +120,6 @@ class Janitor:
         entry = pool.database.config
         least = effective.min_pool_size(worker.config, entry, pool.user.name)
         kept = bool(pool.clients) or entry.user == pool.user.name
-        if least and kept and not worker.shutdown and worker.servers.count(pool) < least:
+        ending = worker.shutdown or worker.draining
+        if least and kept and not ending and worker.budget.ledger.used(pool.rows.pool) < least:
             worker.growth.refill(pool, least)

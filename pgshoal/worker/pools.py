@@ -86,19 +86,21 @@ class Pools:
         found = self.by_key.get(key)
         if found is None:
             found = self._make(database, user if forced is None else self.record(forced))
+            found.welcome = self.worker.welcomes.known(found)
             self.by_key[key] = self.by_id[found.id] = found
         return found
 
-    def _make(self, database: Database, user: User) -> Pool:
+    def _make(self, database: Database, user: User, lookups: bool = False) -> Pool:
         engine = self.worker.engine
         number = engine.add_pool(self.spec(database, user.name))
         if database.paused or self.worker.pause.everything:
             engine.pause_pool(number, True)
-        return Pool(number, database, user, idle_since_us=engine.now_us())
+        rows = self.worker.budget.register(database.name, user.name, lookups)
+        return Pool(number, database, user, rows, idle_since_us=engine.now_us())
 
     def lookup_pool(self, database: Database, user: str) -> Pool:
         """A pool for auth_query: it has servers, and no client can get into it."""
-        found = self._make(database, self.record(user))
+        found = self._make(database, self.record(user), lookups=True)
         self.by_id[found.id] = found
         return found
 
@@ -168,6 +170,8 @@ class Pools:
         self.by_id.pop(pool.id, None)
         self.retired.pop(pool.id, None)
         self.worker.servers.forget_pool(pool)
+        self.worker.budget.settle(pool.id)
+        self.worker.budget.release(pool.rows)
         return True
 
     def expire(self, now_us: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pgshoal.engine.contract import Address, ConnId, PoolId
 
@@ -23,6 +23,17 @@ class ServerState(Enum):
     TESTED = "tested"  # a reset or check query is under way
     LOOKUP = "active"  # an auth_query is under way; see worker/auth_lookup.py
     CANCEL = "active_cancel"  # a connection that carries a cancel request
+
+
+class Rows(NamedTuple):
+    """The rows of the fleet's ledger a server counts in."""
+
+    pool: int
+    database: int
+    user: int
+
+
+NO_ROWS: Final = Rows(-1, -1, -1)
 
 
 @dataclass(slots=True, eq=False)
@@ -67,6 +78,7 @@ class Welcome:
 
     parameters: list[tuple[str, str]]
     plan: WelcomePlan | None = None  # see worker/welcome.py; None = to be made (again)
+    borrowed: bool = False  # another worker's server has said so
 
 
 @dataclass(slots=True, eq=False)
@@ -76,6 +88,7 @@ class Pool:
     id: PoolId
     database: Database
     user: User
+    rows: Rows = NO_ROWS
     welcome: Welcome | None = None
     clients: dict[ConnId, Client] = field(default_factory=dict)
     servers: dict[ConnId, Server] = field(default_factory=dict)
@@ -109,6 +122,7 @@ class Client:
     peer_pid: int = 0  # Unix sockets
     tls: str = ""
     replication: str = "none"
+    admitted: tuple[int, ...] = ()  # the rows of the fleet's ledger it counts in
 
 
 @dataclass(slots=True, eq=False)
@@ -129,6 +143,7 @@ class Server:
     local_port: int = 0
     cancel_key: bytes = field(default=b"", repr=False)  # backend pid and secret as received
     tls: str = ""
+    rows: Rows | None = None  # what it counts in; None for a connection that carries a cancel request
     close_needed: bool = False
     cancels: int = 0  # cancel requests attached
     released_us: int = 0

@@ -158,6 +158,7 @@ class ServerLogin(Handler):
                 self._parameter(*read.parameter_status(payload))
             elif kind == _KEY and self.stage is Stage.PARAMETERS:
                 self.server.cancel_key = read.backend_key_data(payload)
+                self.worker.escrow.keyed(self.server)
             elif kind == _READY and self.stage is Stage.PARAMETERS:
                 self._ready(read.ready_for_query(payload))
             elif kind not in (_NOTICE, _NEGOTIATE):

@@ -13,8 +13,9 @@ from pgshoal.errors import Refused, refuse
 from pgshoal.policy import lifetimes
 from pgshoal.wire import build
 from pgshoal.worker import clients
+from pgshoal.worker.escrow import at_work, ended_first
 from pgshoal.worker.log import place, socket_prefix
-from pgshoal.worker.records import Pool, Server, ServerState, Welcome
+from pgshoal.worker.records import Pool, Rows, Server, ServerState
 from pgshoal.worker.resolver import Hosts, endpoint
 from pgshoal.worker.server_login import ServerLogin
 from pgshoal.worker.server_queries import EMPTY_CHECK, ServerQuery, UsedServer
@@ -46,18 +47,19 @@ class Servers:
             s.tcp_keepalive, s.tcp_keepidle, s.tcp_keepintvl, s.tcp_keepcnt, s.tcp_user_timeout, s.tcp_socket_buffer
         )
 
-    def count(self, pool: Pool) -> int:
-        """Servers of a pool in every state, attempts included."""
-        return len(pool.servers) + self.resolving[pool.id]
-
     def connecting(self, pool: Pool) -> int:
         """Attempts under way."""
         return self.worker.pools.in_state(pool, ServerState.LOGIN) + self.resolving[pool.id]
 
     # -- opening
 
-    def open(self, pool: Pool) -> None:
-        """Begin one connection; its name may have to be looked up first."""
+    def open(self, pool: Pool, reserve: bool = False, since_us: int = 0) -> bool:
+        """Begin one connection, if the fleet has a slot for it; its name may have to be looked up first.
+
+        `since_us`: when the oldest client came who waits for it; 0 for nobody.
+        """
+        if not self.worker.budget.take(pool, reserve, since_us):
+            return False
         config, entry = self.worker.config, pool.database.config
         hosts = effective.server_hosts(config, entry)
         in_turn = entry.load_balance_hosts == "round-robin"
@@ -65,17 +67,24 @@ class Servers:
         self.resolving[pool.id] += 1
         pool.database.server_connections += 1
         pool.user.server_connections += 1
-        self.worker.resolver.find(host, lambda found: self._resolved(pool, host, found))
+        rows = pool.rows
+        self.worker.resolver.find(host, lambda found: self._resolved(pool, rows, host, found))
+        return True
 
     def _uncount(self, pool: Pool) -> None:
         pool.database.server_connections -= 1
         pool.user.server_connections -= 1
 
-    def _resolved(self, pool: Pool, host: str, addresses: list[str]) -> None:
+    def _unopened(self, pool: Pool, rows: Rows) -> None:
+        self._uncount(pool)
+        self.worker.budget.give(rows)
+        self.worker.growth.freed()
+
+    def _resolved(self, pool: Pool, rows: Rows, host: str, addresses: list[str]) -> None:
         self.resolving[pool.id] -= 1
         current = self.worker.pools.by_id.get(pool.id) is pool
         if not current or not addresses or self.worker.pools.paused(pool):
-            self._uncount(pool)
+            self._unopened(pool, rows)
             if current and not addresses:
                 self.failed(pool, "server DNS lookup failed")
             return
@@ -84,7 +93,7 @@ class Servers:
         try:
             conn = engine.connect(target, self.options)
         except ValueError as error:  # such as an IPv6 scope this machine does not have
-            self._uncount(pool)
+            self._unopened(pool, rows)
             self.worker.log.warning(f"{pool.database.name}/{pool.user.name} cannot connect to {host}: {error}")
             self.failed(pool, f"connect failed: {error}")
             return
@@ -98,7 +107,9 @@ class Servers:
             addresses[0],
             port,
             target,
+            rows=rows,
         )
+        self.worker.escrow.begin(server)
         self.by_conn[conn] = pool.servers[conn] = server
         self.worker.handlers[conn] = ServerLogin(self.worker, server, host)
 
@@ -132,9 +143,7 @@ class Servers:
             self.close(server, lifetimes.PAUSED)
             return
         server.state = ServerState.POOLED
-        if pool.welcome is None:
-            pool.welcome = Welcome(parameters)
-            clients.welcome_waiting(self.worker, pool)
+        self.worker.welcomes.told(pool, parameters)
         self.worker.engine.enroll(server.conn, pool.id, parameters)
         self.worker.lookups.serve(pool)
         self.worker.growth.want(pool)
@@ -182,16 +191,25 @@ class Servers:
     def close(self, server: Server, reason: str) -> None:
         """Close a server in any state; a linked client is told the reason by the engine's FAULT."""
         engine = self.worker.engine
+        busy = server.state in (ServerState.TESTED, ServerState.LOOKUP)
         with contextlib.suppress(KeyError):  # it died in this same wake; its CLOSED is still in the list
-            # A linked server may hold half a message of its client: a Terminate behind that would complete it.
-            ready = server.state not in (ServerState.LOGIN, ServerState.CANCEL)
-            polite = ready and engine.facts(server.conn).mode in ("dialogue", "idle", "held")
+            polite = False
+            if server.state not in (ServerState.LOGIN, ServerState.CANCEL):
+                facts = engine.facts(server.conn)
+                # A linked server may hold half a message of its client: a Terminate behind that would complete it.
+                polite = facts.mode in ("dialogue", "idle", "held")
+                busy = busy or (not polite and (facts.queue_length > 0 or facts.status != "I"))
             engine.close(server.conn, build.TERMINATE if polite else b"", reason)
         self._forget(server, reason)
+        self.worker.escrow.bury(server, busy)
 
     def gone(self, server: Server, reason: str) -> None:
         """The engine says a server is gone."""
         self._forget(server, reason)
+        if ended_first(reason):
+            self.worker.escrow.lost(server)
+        else:
+            self.worker.escrow.bury(server, at_work(reason))
 
     def _forget(self, server: Server, reason: str) -> None:
         if self.by_conn.pop(server.conn, None) is None:
@@ -206,7 +224,7 @@ class Servers:
             age_s = (self.worker.engine.now_us() - server.connect_us) // 1_000_000
             self.worker.log.log(f"{self.prefix(server)}closing because: {reason} (age={age_s}s)")
         self.worker.pools.settle(pool)
-        self.worker.growth.freed(pool)
+        self.worker.growth.want(pool)
         self.worker.pause.changed()
 
     def forget_pool(self, pool: Pool) -> None:
@@ -283,7 +301,7 @@ class Servers:
         if lifetimes.lifetime_over((now_us - server.connect_us) / 1e6, since_s, limits):
             pool.last_lifetime_kill_us = now_us
             return lifetimes.LIFETIME_OVER
-        if lifetimes.surplus(self.count(pool), limits) > 0:
+        if self.worker.budget.surplus(pool) > 0:
             return lifetimes.TOO_MANY
         return ""
 
@@ -337,6 +355,5 @@ class Servers:
             check_delay_s=settings.server_check_delay,
             check=bool(settings.server_check_query),
             pool_size=effective.pool_size(config, entry, user),
-            reserve_size=effective.reserve_pool_size(config, entry, user),
             min_size=effective.min_pool_size(config, entry, user),
         )

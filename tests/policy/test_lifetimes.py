@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pgshoal.policy.lifetimes import LifeLimits, ServerFacts, lifetime_over, review, surplus
+from pgshoal.policy.lifetimes import LifeLimits, ServerFacts, lifetime_over, review
 
 LIMITS = LifeLimits(lifetime_s=100, idle_timeout_s=50, check_delay_s=30, pool_size=10)
 
@@ -62,10 +62,3 @@ def test_lifetime_zero_is_used_once() -> None:
     limits = LifeLimits(lifetime_s=0)
     assert lifetime_over(0, 0, limits)
     assert verdict(ServerFacts(1, 5, 5), limits) == ""
-
-
-def test_surplus() -> None:
-    """Servers above pool_size + reserve are too many; size 0 is unlimited."""
-    assert surplus(12, LifeLimits(pool_size=5, reserve_size=2)) == 5
-    assert surplus(7, LifeLimits(pool_size=5, reserve_size=2)) == 0
-    assert surplus(99, LifeLimits(pool_size=0)) == 0

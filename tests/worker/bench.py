@@ -42,6 +42,9 @@ class StillLoop:
         """Never called: `Bench.pass_time` is the clock."""
         return StillTimer()
 
+    def add_reader(self, fd: int, callback: Callable[[], None]) -> None:
+        """The bell: nobody rings it."""
+
     def call_soon_threadsafe(self, callback: Callable[[], None]) -> None:
         """At once."""
         callback()

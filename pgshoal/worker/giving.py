@@ -1,0 +1,130 @@
+"""Giving way: servers this worker can spare go when other workers wait for a slot of the fleet."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from pgshoal.policy.budget import LOOK_AGAIN_US
+from pgshoal.policy.growth import EVICTED_FOR_DATABASE, EVICTED_FOR_USER
+from pgshoal.worker.records import ServerState
+
+if TYPE_CHECKING:
+    from asyncio import TimerHandle
+
+    from pgshoal.worker.app import Worker
+    from pgshoal.worker.records import Pool, Server
+
+#: Of several workers that could give, those that hold less wait so long for the others.
+TURN_US: Final = 10_000
+_TURNS_MAX: Final = 2
+GIVEN: Final = "given to another worker"
+_REASONS: Final = (GIVEN, EVICTED_FOR_DATABASE, EVICTED_FOR_USER)
+
+
+class Giving:
+    """Looks at the rows others wait for: when this worker's bell rings, and again as long as somebody waits."""
+
+    def __init__(self, worker: Worker) -> None:
+        self.worker = worker
+        self._timer: TimerHandle | None = None
+        #: rows others wait for, and since when we know
+        self._since: dict[int, int] = {}
+
+    def start(self) -> None:
+        """Listen to the bell."""
+        fleet = self.worker.fleet
+        self.worker.loop.add_reader(fleet.ledger.bells[fleet.seat], self._rung)
+
+    def _rung(self) -> None:
+        self.worker.fleet.ledger.drain_bell()
+        self.worker.growth.freed()
+        self.look()
+        self.worker.settle()
+
+    def attend(self) -> None:
+        """Look again soon."""
+        if self._timer is None:
+            self._timer = self.worker.loop.call_later(LOOK_AGAIN_US / 1e6, self._again)
+
+    def _again(self) -> None:
+        self._timer = None
+        self.worker.growth.recheck()
+        self.look()
+        self.worker.settle()
+        if self.worker.budget.waiting():
+            self.attend()
+
+    def close(self) -> None:
+        """The worker ends."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def look(self) -> None:
+        """Give what others wait for and we can spare."""
+        now_us = self.worker.engine.now_us()
+        rows = self.worker.fleet.ledger.demands()
+        self._since = {row: self._since.get(row, now_us) for row in rows}
+        for row in rows:
+            self._give(row, now_us)
+        if rows:
+            self.attend()
+
+    def _give(self, row: int, now_us: int) -> None:
+        worker, ledger = self.worker, self.worker.fleet.ledger
+        pools = [pool for pool in worker.pools.by_id.values() if row in pool.rows]
+        limit = worker.budget.limit_of(row, pools)
+        held = ledger.own(row)
+        for _ in range(held if limit else 0):
+            found = min((each for pool in pools if (each := self._idle(pool))), key=lambda each: each[0], default=None)
+            idle_us = None if found is None else now_us - found[0]
+            way = ledger.gives_way(row, limit, worker.escrow.coming(row) + self._promised(pools), idle_us)
+            if way and found is not None and (way == "busy" or self._turn(row, now_us)):
+                if not self._close(found[1], row):
+                    return
+            elif way == "busy" and found is None:
+                self._promise(row, pools)
+            else:
+                return
+
+    def _turn(self, row: int, now_us: int) -> bool:
+        """Of several workers that could give an idle server, those that hold most go first."""
+        fleet = self.worker.fleet
+        held = fleet.ledger.own(row)
+        more = sum(cell.used > held for cell in fleet.ledger.cells(row))
+        return now_us - self._since[row] >= min(more, _TURNS_MAX) * TURN_US
+
+    def _idle(self, pool: Pool) -> tuple[int, Server] | None:
+        """The server of a pool that has been idle longest, and since when; none while clients of the pool wait."""
+        worker = self.worker
+        if worker.engine.pool_counts(pool.id).cl_waiting or worker.lookups.waiting(pool):
+            return None
+        servers = worker.servers.by_conn
+        idle = [(since_us, servers[conn]) for conn, since_us in worker.engine.idle_servers(pool.id)[:1]]
+        idle += [(s.released_us, s) for s in pool.servers.values() if s.state is ServerState.USED]
+        return min(idle, key=lambda each: each[0], default=None)
+
+    def _close(self, server: Server, row: int) -> bool:
+        if server.state is ServerState.POOLED and not self.worker.servers.take(server):
+            return False
+        self.worker.servers.close(server, self._reason(row, server.pool))
+        return True
+
+    def _promised(self, pools: Sequence[Pool]) -> int:
+        """Busy servers that will be closed at their release."""
+        reclaimed = self.worker.servers.reclaimed
+        return sum(conn in reclaimed for pool in pools for conn in pool.servers) if reclaimed else 0
+
+    def _promise(self, row: int, pools: Sequence[Pool]) -> None:
+        """A busy server of the pool that has most goes at its next release."""
+        servers = self.worker.servers
+        for pool in sorted(pools, key=lambda each: -len(each.servers)):
+            for server in pool.servers.values():
+                if server.state is ServerState.POOLED and not server.cancels and server.conn not in servers.reclaimed:
+                    servers.reclaimed[server.conn] = self._reason(row, pool)
+                    servers.mark(server)
+                    return
+
+    @staticmethod
+    def _reason(row: int, pool: Pool) -> str:
+        return _REASONS[pool.rows.index(row)]
