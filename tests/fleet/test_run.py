@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from pgshoal.fleet.pidfile import Fatal, Pidfile
+from pgshoal.fleet.run import main
 from pgshoal.worker import account
-from pgshoal.worker.run import Fatal, Pidfile, main
 from tests.worker.bench import QuietLog
 
 
