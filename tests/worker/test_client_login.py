@@ -305,15 +305,32 @@ def test_a_users_own_limit_comes_first() -> None:
         assert not bench.login().open
 
 
-def test_max_client_conn_counts_everything_but_spares_the_console() -> None:
-    """The socket that is one too many is refused, unless it asks for the console."""
+def test_max_client_conn_spares_the_console() -> None:
+    """Who is one too many at its startup packet is refused, unless it asks for the console."""
     with Bench(max_client_conn=2, admin_users=("admin",)) as bench:
         bench.worker.console = FakeConsole()
         bench.login()
-        waiting = bench.accept()
+        silent = bench.accept()
+        bench.login()
         assert bench.login().refused() == "no more connections allowed (max_client_conn)"
         assert bench.login("admin", "pgbouncer").open
-        assert waiting.open
+        assert silent.open
+
+
+def test_console_sessions_count_for_others() -> None:
+    """An operator is never refused, and takes a place all the same until the session ends."""
+    with Bench(max_client_conn=1, admin_users=("admin",)) as bench:
+        bench.worker.console = FakeConsole()
+        operator = bench.login("admin", "pgbouncer")
+        assert bench.login().refused() == "no more connections allowed (max_client_conn)"
+        clients.console_gone(bench.worker, operator.conn)
+        assert bench.login().open
+
+
+def test_max_client_conn_zero_lets_nobody_in() -> None:
+    """As PgBouncer takes it: 0 is none, not unlimited."""
+    with Bench(max_client_conn=0) as bench:
+        assert bench.login().refused() == "no more connections allowed (max_client_conn)"
 
 
 def test_a_failed_login_gives_its_places_back() -> None:

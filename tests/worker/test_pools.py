@@ -87,7 +87,7 @@ def test_releases_python_must_see(benches: Any, settings: dict[str, Any], decide
 
 
 def test_unused_pools_are_forgotten(benches: Any) -> None:
-    """pool_idle_timeout counts from the last client and server; a new login makes a new pool."""
+    """pool_idle_timeout counts from the last client and server; a new login makes a new pool, and is greeted at once."""
     bench = benches(pool_idle_timeout=10.0, server_idle_timeout=1.0)
     client = bench.login()
     bench.serve()
@@ -99,8 +99,10 @@ def test_unused_pools_are_forgotten(benches: Any) -> None:
     assert len(bench.worker.pools.by_id) == 0
     assert bench.log.has("cleaning up idle pool for user alice on db app because: pool idle timeout (age= 10s)")
     late = bench.login()
-    bench.serve()
     assert bench.heard(late).endswith(m.ready())
+    bench.say(late, m.query("select 1"))
+    (server,) = bench.serve()
+    assert bench.heard(server).endswith(m.query("select 1"))
 
 
 def test_forced_pools_with_a_minimum_stay(benches: Any) -> None:
