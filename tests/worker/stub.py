@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, Self, cast
 
 from pgshoal.config.model import Config, DatabaseConfig, Secret, Settings
 from pgshoal.engine.contract import Engine
@@ -51,6 +51,7 @@ class StubEngine:
         self.connected: dict[int, Any] = {}
         self.links: dict[int, int] = {}
         self.unread: dict[int, int] = {}
+        self.modes: dict[int, str] = {}
         self.unix: dict[int, tuple[int, int, int]] = {}
         self.tls_starts = True
         #: gone, though their CLOSED has not been read yet
@@ -71,7 +72,7 @@ class StubEngine:
         return self.unix[conn]
 
     def facts(self, conn: int) -> Any:
-        return SimpleNamespace(recv_pending=self.unread.get(conn, 0))
+        return SimpleNamespace(recv_pending=self.unread.get(conn, 0), mode=self.modes.get(conn, "parked"))
 
     def _alive(self, conn: int) -> None:
         if conn in self.dead:
@@ -166,6 +167,7 @@ class Bench:
         )
         autodb = settings.pop("autodb", None)
         users = settings.pop("users", {})
+        fleet = settings.pop("fleet", None) or Alone()
         settings.setdefault("auth_type", "trust")
         if secrets is None:
             secrets = {name: Secret("plain", f"{name}-secret") for name in ("alice", "bob", "admin")}
@@ -175,7 +177,7 @@ class Bench:
         self.engine = StubEngine()
         self.log = Lines()
         self.loop = asyncio.new_event_loop()
-        self.fleet = Alone()
+        self.fleet = fleet
         self.worker = Worker(self.config, cast(Engine, self.engine), self.log, self.loop, self.fleet)
         self.worker.offload = lambda work, done: done(work())  # type: ignore[method-assign]
         self.worker.grow = lambda pool: self.engine.calls.append(("grow", pool))  # type: ignore[method-assign]
@@ -198,7 +200,7 @@ class Bench:
         self.worker.threads.close()
         self.loop.close()
 
-    def __enter__(self) -> Bench:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *facts: object) -> None:
