@@ -4,30 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from pgshoal.config import load
 from pgshoal.console.grammar import BadCommand, Command, parse
+from pgshoal.console.merge import gathered, merge
 from pgshoal.console.rows import ROWS
-from pgshoal.console.tables import FAKE_VARIABLES, HELP, TABLES, TYPES
-from pgshoal.errors import ConfigError, refuse
-from pgshoal.policy.access import CONSOLE_DATABASE
+from pgshoal.console.sockets import Row, Value
+from pgshoal.console.tables import FAKE_VARIABLES, HELP, TABLES, TYPES, Table
+from pgshoal.errors import refuse
+from pgshoal.policy.standing import ACTIONS
 from pgshoal.wire import build
-from pgshoal.worker import clients, reload
 
 if TYPE_CHECKING:
-    from pgshoal.config.model import Config
-    from pgshoal.console.session import AdminConsole, Session
+    from pgshoal.console.session import AdminConsole, Finish, Session
     from pgshoal.worker.app import Worker
-    from pgshoal.worker.pause import ShutdownMode
-    from pgshoal.worker.records import Database
 
 _TLS_NOT_APPLIED: Final = "TLS settings could not be applied, still using old configuration"
-_SHUTDOWN_MODES: Final[Mapping[str, ShutdownMode]] = {
+_SHUTDOWN_MODES: Final[Mapping[str, str]] = {
     "": "now",
     "WAIT_FOR_SERVERS": "servers",
     "WAIT_FOR_CLIENTS": "clients",
 }
+#: The supervisor waits for slow workers; this is for a supervisor that does not answer itself.
+_GATHER_LIMIT_S: Final = 3.0
+_SECONDS_DIGITS: Final = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +47,6 @@ class Request:
     def console(self) -> AdminConsole:
         """The console it came to."""
         return self.session.console
-
-    def log(self) -> None:
-        """The line that says a command was issued."""
-        argument = self.command.argument
-        quoted = argument if self.command.verb == "SHUTDOWN" else f"'{argument}'"
-        words = f"{self.command.verb} {quoted}" if argument else self.command.verb
-        self.worker.log.log(f"{words} command issued")
 
 
 #: Gives back the whole reply but ReadyForQuery, or None if the session is answered later, or never.
@@ -94,16 +87,11 @@ def _require_admin(session: Session) -> None:
 # -- SHOW
 
 
-def _show(request: Request) -> bytes:
+def _show(request: Request) -> bytes | None:
     item = request.command.argument
     table = TABLES.get(item.upper())
     if table is not None:
-        columns = [(column.name, *TYPES[column.kind]) for column in table.columns]
-        parts = [build.row_description(columns)]
-        for values in ROWS[table.name](request.worker, request.console):
-            parts.append(build.data_row([str(value) if isinstance(value, int) else value for value in values]))
-        parts.append(build.command_complete("SHOW"))
-        return b"".join(parts)
+        return _show_table(request, table)
     if item.upper() == "HELP":
         detail = "".join(f"\n\t{line}" for line in HELP)
         return build.notice("Console usage", detail) + build.command_complete("SHOW")
@@ -114,172 +102,136 @@ def _show(request: Request) -> bytes:
     return build.row_description(columns) + build.data_row([value]) + build.command_complete("SHOW")
 
 
-# -- SET and RELOAD
+def _show_table(request: Request, table: Table) -> bytes | None:
+    source = table.source or table.name
+
+    def own() -> list[Row]:
+        return ROWS[source](request.worker, request.console)
+
+    if table.local:
+        return _rows(table, own())
+
+    def finish(answer: Mapping[str, Any] | None) -> bytes:
+        notice = _missing(answer)
+        return notice + _rows(table, merge(table, gathered(own(), answer)))
+
+    request.session.ask("gather", {"what": source}, finish, limit_s=_GATHER_LIMIT_S)
+    return None
 
 
-def _set(request: Request) -> bytes:
+def _missing(answer: Mapping[str, Any] | None) -> bytes:
+    if answer is None:
+        return build.notice("the supervisor does not answer: only this worker's rows are shown")
+    numbers = ", ".join(str(number) for number in sorted(answer.get("missing", ())))
+    return build.notice(f"no answer from worker {numbers}: its rows are missing") if numbers else b""
+
+
+def _rows(table: Table, rows: list[Row]) -> bytes:
+    columns = [(column.name, *TYPES[column.kind]) for column in table.columns]
+    parts = [build.row_description(columns)]
+    parts += [build.data_row([_text(value) for value in values]) for values in rows]
+    parts.append(build.command_complete("SHOW"))
+    return b"".join(parts)
+
+
+def _text(value: Value) -> str | None:
+    """As sent to a client that was told client_encoding UTF8: bytes of a name that are not are escaped."""
+    if isinstance(value, str):
+        return (
+            value if value.isascii() else value.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+        )
+    return None if value is None else str(value)
+
+
+# -- SET, RELOAD and other requests to the supervisor
+
+
+def _set(request: Request) -> bytes | None:
     key, value = request.command.argument, request.command.value or ""
     if key.lower() in FAKE_VARIABLES:
         # Drivers set these on every connection; nobody needs to be admin for that.
         return build.notice("SET ignored") + build.command_complete("SET")
     _require_admin(request.session)
-    notice = b"" if set_value(request.worker, key, value) else build.notice(_TLS_NOT_APPLIED)
-    return notice + build.command_complete(f"SET {key}={value}")
+
+    def finish(answer: Mapping[str, Any] | None) -> bytes:
+        if answer is None or answer.get("error"):
+            raise refuse("set_failed")
+        notice = build.notice(_TLS_NOT_APPLIED) if answer.get("tls_kept") else b""
+        return notice + build.command_complete(f"SET {key}={value}")
+
+    request.session.ask("ask", {"command": "set", "key": key, "value": value}, finish)
+    return None
 
 
-def set_value(worker: Worker, key: str, value: str) -> bool:
-    """Change one setting; False if TLS could not be set up with it, so that the old set-up stays in use."""
-    tls = "_tls_" in key or "_tls13_" in key
-    try:
-        fresh = load.set_value(worker.config, key, value)
-    except ConfigError as error:
-        worker.log.error(str(error))
-        raise refuse("set_failed") from None
-    if fresh is worker.config:
-        return True
-    try:
-        _require_consistent(fresh, key, tls)
-        reload.apply(worker, fresh, tls)
-    except (ConfigError, OSError, ValueError) as error:
-        worker.log.error(str(error))
-        if not tls:
-            raise refuse("set_failed") from None
-        # Kept all the same: the next SET may bring the file that is still missing.
-        worker.config = fresh
-        return False
-    return True
+def _reload(request: Request) -> None:
+    def finish(answer: Mapping[str, Any] | None) -> bytes:
+        if answer is None or answer.get("error"):
+            raise refuse("reload_failed")
+        return build.command_complete("RELOAD")
+
+    request.session.ask("ask", {"command": "reload"}, finish)
 
 
-def _require_consistent(fresh: Config, key: str, tls: bool) -> None:
-    """A TLS setting must fit to all others; another one is not to blame for TLS settings that do not fit yet."""
-    try:
-        load.require_consistent(fresh)
-    except ConfigError as error:
-        if tls or error.key == key:
-            raise
+def _restart(request: Request) -> None:
+    word = request.command.argument
+    if word and not (word.isascii() and word.isdigit() and len(word) <= _SECONDS_DIGITS):
+        raise refuse("invalid_seconds")
+    fields = {"command": "restart"} | ({"deadline_s": int(word)} if word else {})
+    request.session.ask("ask", fields, _plain("RESTART"))
 
 
-def _reload(request: Request) -> bytes:
-    request.log()
-    if not reload.reload(request.worker):
-        raise refuse("reload_failed")
-    return build.command_complete("RELOAD")
+def _upgrade(request: Request) -> None:
+    request.session.ask("ask", {"command": "upgrade"}, _plain("UPGRADE"))
 
 
-# -- databases
+def _plain(tag: str) -> Finish:
+    def finish(answer: Mapping[str, Any] | None) -> bytes:
+        if answer is None:
+            raise refuse("supervisor_silent")
+        if answer.get("error"):
+            raise refuse("supervisor_refused", command=tag, text=answer["error"])
+        return build.command_complete(tag)
+
+    return finish
 
 
-def _found(request: Request, action: str, register: bool = True) -> Database | None:
-    """The database named, None for all. `register`: a name that only `*` knows becomes an entry."""
-    name, pools = request.command.argument, request.worker.pools
-    if not name:
-        return None
-    if name == CONSOLE_DATABASE:
-        raise refuse("cannot_touch_admin_db", action=action, db=name)
-    database = pools.database(name) if register else pools.databases.get(name)
-    if database is None:
-        raise refuse("console_no_such_database", db=name)
-    return database
+def _shutdown(request: Request) -> None:
+    word = request.command.argument.upper()
+    # An immediate shutdown is not answered: the connection just closes.
+    fields = {"command": "shutdown", "word": word, "mode": _SHUTDOWN_MODES[word]}
+    request.session.ask("ask", fields, _plain("SHUTDOWN"))
 
 
-def _named(request: Request, action: str, register: bool) -> Database:
-    database = _found(request, action, register)
-    if database is None:
-        raise refuse("database_required")
-    return database
+# -- commands that all workers carry out
 
 
-def _not_paused(request: Request) -> None:
-    if request.worker.pause.everything:
-        raise refuse("already_paused")
+def _act(request: Request, undo: Mapping[str, str] | None = None) -> None:
+    command, argument = request.command.verb, request.command.argument
+
+    def finish(answer: Mapping[str, Any] | None) -> bytes:
+        if answer is None:
+            raise refuse("supervisor_silent")
+        error = answer.get("error")
+        if error:
+            raise refuse(str(error), action=ACTIONS.get(command, ""), db=argument)
+        if not answer.get("reached", True):
+            raise refuse("console_interrupted", verb=command)
+        return build.command_complete(command)
+
+    registered = argument in request.worker.pools.databases
+    fields = {"command": command, "argument": argument, "registered": registered}
+    request.session.ask("act", fields, finish, undo)
 
 
 def _pause(request: Request) -> None:
-    _not_paused(request)
-    database, pause = _found(request, "pause"), request.worker.pause
-    request.log()
-    request.session.wait("PAUSE", lambda done: pause.pause(database, done), lambda: pause.resume(database))
+    _act(request, undo={"command": "RESUME", "argument": request.command.argument})
 
 
-def _resume(request: Request) -> bytes:
-    request.log()
-    if request.command.argument == CONSOLE_DATABASE:
-        raise refuse("database_not_paused", db=CONSOLE_DATABASE)
-    request.worker.pause.resume(_found(request, "resume", register=False))
-    return build.command_complete("RESUME")
-
-
-def _kill(request: Request) -> bytes:
-    _not_paused(request)
-    database = _found(request, "kill")
-    request.log()
-    request.worker.pause.kill(database)
-    return build.command_complete("KILL")
-
-
-def _disable(request: Request) -> bytes:
-    database = _named(request, "disable", register=True)
-    request.log()
-    request.worker.pause.disable(database)
-    return build.command_complete("DISABLE")
-
-
-def _enable(request: Request) -> bytes:
-    database = _named(request, "enable", register=False)
-    request.log()
-    request.worker.pause.enable(database)
-    return build.command_complete("ENABLE")
-
-
-def _reconnect(request: Request) -> bytes:
-    database = _found(request, "reconnect")
-    request.log()
-    request.worker.pause.reconnect(database)
-    return build.command_complete("RECONNECT")
-
-
-def _wait_close(request: Request) -> None:
-    database, pause = _found(request, "wait in"), request.worker.pause
-    request.log()
-    request.session.wait("WAIT_CLOSE", lambda done: pause.wait_close(database, done), lambda: None)
-
-
-# -- clients and the process
-
-
-def _kill_client(request: Request) -> bytes:
+def _kill_client(request: Request) -> None:
     word = request.command.argument
     if not (word.isascii() and word.isdigit()):
         raise refuse("invalid_client_pointer")
-    if not kill_client(request.worker, request.console, int(word)):
-        raise refuse("client_not_found")
-    return build.command_complete("KILL_CLIENT")
-
-
-def kill_client(worker: Worker, console: AdminConsole, number: int) -> bool:
-    """Disconnect the client with this `id`; False if no logged-in client, cancel request or session has it."""
-    why = refuse("admin_disconnect")
-    for client in worker.front.clients.values():
-        if client.number == number:
-            clients.close(worker, client, why)
-            return True
-    for session in console.sessions.values():
-        if session.login.number == number:
-            session.close(why)
-            return True
-    for job in worker.front.cancels.values():
-        if job.number == number:
-            job.finish(why.text)
-            return True
-    return False
-
-
-def _shutdown(request: Request) -> bytes | None:
-    word = request.command.argument.upper()
-    request.log()
-    request.worker.pause.shutdown(_SHUTDOWN_MODES[word])
-    # An immediate shutdown is not answered: the connection just closes.
-    return build.command_complete("SHUTDOWN") if word else None
+    _act(request)
 
 
 _NO_ARGUMENT: Final = frozenset({""})
@@ -289,12 +241,14 @@ COMMANDS: Mapping[str, Rule] = {
     "SET": Rule(_set, stats=True),  # of PostgreSQL's variables; all else in it is for admins
     "RELOAD": Rule(_reload, _NO_ARGUMENT),
     "PAUSE": Rule(_pause),
-    "RESUME": Rule(_resume),
-    "KILL": Rule(_kill),
+    "RESUME": Rule(_act),
+    "KILL": Rule(_act),
     "KILL_CLIENT": Rule(_kill_client),
-    "DISABLE": Rule(_disable),
-    "ENABLE": Rule(_enable),
-    "RECONNECT": Rule(_reconnect),
-    "WAIT_CLOSE": Rule(_wait_close),
+    "DISABLE": Rule(_act),
+    "ENABLE": Rule(_act),
+    "RECONNECT": Rule(_act),
+    "WAIT_CLOSE": Rule(_act),
     "SHUTDOWN": Rule(_shutdown, frozenset(_SHUTDOWN_MODES)),
+    "RESTART": Rule(_restart),
+    "UPGRADE": Rule(_upgrade, _NO_ARGUMENT),
 }

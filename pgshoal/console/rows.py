@@ -1,15 +1,15 @@
-"""ROWS: what each SHOW item finds in the worker's records and the engine's facts, column by column."""
+"""ROWS: what each SHOW item finds in one worker's records and its engine's facts, column by column."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from pgshoal.config import effective
 from pgshoal.config.model import Config, DatabaseConfig, UserConfig
 from pgshoal.config.show import shown_settings
-from pgshoal.console import sockets, stats
+from pgshoal.console import sockets
 from pgshoal.console.sockets import Row, Snapshot, Value, sorted_pools
 from pgshoal.console.tables import TABLES
 from pgshoal.policy.access import CONSOLE_DATABASE, CONSOLE_USER
@@ -85,7 +85,10 @@ POOL_GETTERS: Mapping[str, Callable[[PoolFacts], Value]] = {
 def _pool_facts(worker: Worker, pool: Pool) -> PoolFacts:
     engine, front = worker.engine, worker.front
     counts = engine.pool_counts(pool.id)
-    cancels = [job.delivery is not None for job in front.cancels.values() if job.client.pool is pool]
+    jobs = {*front.cancels.values(), *(delivery.job for delivery in front.deliveries.values())}
+    mine = [job for job in jobs if job.client.pool is pool]
+    requests = sum(len(job.waiters) for job in mine)
+    under_way = sum(len(job.waiters) for job in mine if job.active)
     oldest_us = max(counts.oldest_wait_us, worker.lookups.oldest_wait_us(pool))
     if pool.login_queue:
         stood = front.unwelcomed.get(next(iter(pool.login_queue)))
@@ -96,8 +99,8 @@ def _pool_facts(worker: Worker, pool: Pool) -> PoolFacts:
         worker.pools.mode(pool),
         len(pool.login_queue),
         worker.lookups.waiting(pool),
-        sum(cancels),
-        len(cancels) - sum(cancels),
+        under_way,
+        requests - under_way,
         worker.servers.connecting(pool),
         {state: worker.pools.in_state(pool, state) for state in ServerState},
         oldest_us,
@@ -213,25 +216,31 @@ def _active_sockets(worker: Worker, console: AdminConsole) -> list[Row]:
 
 
 def _lists(worker: Worker, console: AdminConsole) -> list[Row]:
-    front = worker.front
-    names = worker.resolver.names
+    """(list, items, names): what all workers know is counted by name, once."""
+    front, names = worker.front, worker.resolver.names
+    pools = {(pool.database.name, pool.user.name) for pool in worker.pools.by_id.values()}
     # Nothing is kept in reserve: records are made when they are needed.
     return [
-        ("databases", len(worker.pools.databases) + 1),
-        ("users", len(known_users(worker))),
-        ("peers", len(worker.config.peers)),
-        ("pools", len(worker.pools.by_id) + 1),
-        ("peer_pools", 0),
+        _named("databases", [*worker.pools.databases, CONSOLE_DATABASE]),
+        _named("users", known_users(worker)),
+        _named("peers", map(str, worker.config.peers)),
+        _named("pools", [*map("\0".join, pools), CONSOLE_DATABASE]),
+        _named("peer_pools", (str(row[0]) for row in worker.peers.pool_rows())),
         ("free_clients", 0),
         ("used_clients", front.connections()),
         ("login_clients", len(front.logins)),
         ("free_servers", 0),
         ("used_servers", len(worker.servers.by_conn)),
-        ("dns_names", len(names)),
+        _named("dns_names", names),
         ("dns_zones", 0),
         ("dns_queries", sum(name.asking for name in names.values())),
         ("dns_pending", 0),
     ]
+
+
+def _named(what: str, names: Iterable[str]) -> Row:
+    found = list(names)
+    return (what, len(found), *found)
 
 
 def _config(worker: Worker, console: AdminConsole) -> list[Row]:
@@ -247,6 +256,29 @@ def _state(worker: Worker, console: AdminConsole) -> list[Row]:
     return [("active", _yes(not paused)), ("paused", _yes(paused))]
 
 
+def _stats(worker: Worker, console: AdminConsole) -> list[Row]:
+    """(database, totals): the supervisor knows the averages."""
+    return [(name, *astuple(each)) for name, each in worker.stats.by_database().items()]
+
+
+def _peers(worker: Worker, console: AdminConsole) -> list[Row]:
+    return list(worker.peers.rows())
+
+
+def _peer_pools(worker: Worker, console: AdminConsole) -> list[Row]:
+    return list(worker.peers.pool_rows())
+
+
+def _workers(worker: Worker, console: AdminConsole) -> list[Row]:
+    """The supervisor knows them all."""
+    return []
+
+
+def _ledger(worker: Worker, console: AdminConsole) -> list[Row]:
+    """Every worker sees all of it."""
+    return []
+
+
 def _version(worker: Worker, console: AdminConsole) -> list[Row]:
     # Monitoring tools read the version out of this text.
     return [(f"PgBouncer {PGBOUNCER_VERSION}",)]
@@ -254,22 +286,23 @@ def _version(worker: Worker, console: AdminConsole) -> list[Row]:
 
 Builder = Callable[["Worker", "AdminConsole"], list[Row]]
 
-#: Item of SHOW -> its rows, in the order of TABLES' columns.
+#: Source of a SHOW item -> this worker's rows, in the order of TABLES' columns; see merge.py for LISTS and STATS.
 ROWS: Mapping[str, Builder] = {
     "ACTIVE_SOCKETS": _active_sockets,
     "CLIENTS": _clients,
     "CONFIG": _config,
     "DATABASES": _databases,
+    "LEDGER": _ledger,
     "LISTS": _lists,
     "MEM": _mem,
+    "PEERS": _peers,
+    "PEER_POOLS": _peer_pools,
     "POOLS": _pools,
     "SERVERS": _servers,
     "SOCKETS": _sockets,
     "STATE": _state,
-    "STATS": lambda worker, console: stats.stats_rows(worker, console.counts),
-    "STATS_AVERAGES": lambda worker, console: stats.averages_only_rows(worker, console.counts),
-    "STATS_TOTALS": lambda worker, console: stats.totals_only_rows(worker, console.counts),
-    "TOTALS": lambda worker, console: stats.overall_rows(worker, console.counts),
+    "STATS": _stats,
     "USERS": _users,
     "VERSION": _version,
+    "WORKERS": _workers,
 }

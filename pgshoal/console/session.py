@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from struct import Struct
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pgshoal.console.commands import execute
-from pgshoal.console.stats import ConsoleCounts
+from pgshoal.console.orders import Orders
 from pgshoal.errors import Refused, refuse
 from pgshoal.wire import build
 from pgshoal.wire.read import decode
 from pgshoal.worker import clients
 from pgshoal.worker.handler import Handler
+from pgshoal.worker.reload import Reloading
 from pgshoal.worker.welcome import PGBOUNCER_VERSION
 
 if TYPE_CHECKING:
     from pgshoal.engine.contract import ConnId
+    from pgshoal.fleet.channel import Message
     from pgshoal.worker.app import Worker
     from pgshoal.worker.handler import ConsoleLogin
-    from pgshoal.worker.pause import Done, Waiter
 
 _QUERY: Final = ord("Q")
 _TERMINATE: Final = ord("X")
@@ -53,12 +55,13 @@ class AdminConsole:
     def __init__(self, worker: Worker) -> None:
         self.worker = worker
         self.sessions: dict[ConnId, Session] = {}
-        self.counts: ConsoleCounts = ConsoleCounts(worker.engine.now_us())
+        self.orders = Orders(self)
+        self.reloading = Reloading(worker)
 
     def open(self, login: ConsoleLogin) -> Session:
         """Welcome a client that was let in."""
         session = self.sessions[login.conn] = Session(self, login)
-        self.counts.logins += 1
+        self.worker.stats.console_logins += 1
         own = tuple(pair for pair in login.parameters if pair[0].lower() not in _TOLD)
         engine = self.worker.engine
         engine.send(login.conn, build.welcome(_WELCOME, own, login.cancel_key))
@@ -74,16 +77,22 @@ class AdminConsole:
         worker = self.worker
         worker.log.warning(f"{clients.console_prefix(login)}admin cancel request for non-waiting client?")
         if worker.pause.everything and not worker.shutdown:
-            worker.pause.resume(None)
+            worker.fleet.ask("act", lambda answer: None, {"command": "RESUME", "argument": ""})
+
+
+#: The rest of a command: what the fleet has answered (None: nothing in time) becomes the reply.
+Finish = Callable[[Mapping[str, Any] | None], bytes]
 
 
 @dataclass(slots=True, eq=False)
 class Pending:
-    """A command that waits; `undo` takes back what it has begun."""
+    """A command that waits for the fleet; `undo` is an act that takes back what it has begun."""
 
-    verb: str
-    undo: Callable[[], None]
-    waiter: Waiter | None = None
+    command: str
+    finish: Finish
+    undo: Mapping[str, str] | None = None
+    number: int = 0  # of the request to the supervisor
+    timer: asyncio.TimerHandle | None = None
 
 
 class Session(Handler):
@@ -145,7 +154,7 @@ class Session(Handler):
         if end < 0:
             self.close(refuse("console_incomplete_query"))
             return
-        self.console.counts.queries += 1
+        self.worker.stats.console_queries += 1
         try:
             reply = execute(self, decode(payload[:end]))
         except Refused as refused:
@@ -173,39 +182,68 @@ class Session(Handler):
 
     # -- waiting
 
-    def wait(self, verb: str, begin: Callable[[Done], Waiter | None], undo: Callable[[], None]) -> None:
-        """Begin a command that is answered when it is done, which may be at once."""
-        pending = self.pending = Pending(verb, undo)
-        try:
-            pending.waiter = begin(lambda reached: self._done(pending, reached))
-        except Refused:
-            self.pending = None
-            raise
+    def ask(
+        self,
+        verb: str,
+        fields: Mapping[str, Any],
+        finish: Finish,
+        undo: Mapping[str, str] | None = None,
+        limit_s: float = 0,
+    ) -> None:
+        """Put a request to the fleet; the session is answered when that is, or after `limit_s` seconds."""
+        worker = self.worker
+        pending = self.pending = Pending(str(fields.get("command", "SHOW")).upper(), finish, undo)
+        if limit_s:
+            pending.timer = worker.loop.call_later(limit_s, self._finish, pending, None)
+        number = worker.fleet.ask(verb, lambda answer: self._heard(pending, answer), fields)
+        pending.number = number
 
-    def _done(self, pending: Pending, reached: bool) -> None:
+    def _heard(self, pending: Pending, answer: Message | None) -> None:
+        self._finish(pending, None if answer is None else answer.fields)
+
+    def _finish(self, pending: Pending, answer: Mapping[str, Any] | None) -> None:
         if self.pending is not pending:
             return
-        self.pending = None
+        self._release(pending)
+        try:
+            reply = pending.finish(answer)
+        except Refused as refused:
+            reply = self._error(refused)
         # This may be called while another connection is served, and this one may be dead already.
         with suppress(KeyError):
-            if reached:
-                self.answer(build.command_complete(pending.verb))
-            else:
-                self.answer(self._error(refuse("console_interrupted", verb=pending.verb)))
+            self.answer(reply)
+
+    def _release(self, pending: Pending) -> None:
+        """It waits no more."""
+        self.pending = None
+        self.worker.fleet.forget(pending.number)
+        if pending.timer is not None:
+            pending.timer.cancel()
 
     def interrupt(self) -> None:
-        """Take back the command under way, and answer it."""
+        """A cancel request: take back the command under way, which answers it, or just answer it."""
         pending = self.pending
         if pending is None:
             return
-        with suppress(Refused):  # it was taken back by others, or a shutdown does not allow it
-            pending.undo()
+        if pending.undo is None:
+            self._give_up(pending)
+            return
+
+        def undone(answer: Message | None) -> None:
+            # Taken back by others before, or a shutdown does not allow it.
+            if self.pending is pending and (answer is None or answer.fields.get("error")):
+                self._give_up(pending)
+
+        self.worker.fleet.ask("act", undone, pending.undo)
+
+    def _give_up(self, pending: Pending) -> None:
         self._abandon(pending)
-        self._done(pending, False)
+        with suppress(KeyError):
+            self.answer(self._error(refuse("console_interrupted", verb=pending.command)))
 
     def _abandon(self, pending: Pending) -> None:
-        if pending.waiter is not None:
-            self.worker.pause.abandon(pending.waiter)
+        self._release(pending)
+        self.worker.fleet.send("abandon", {"act": pending.number})
 
     # -- the end
 
@@ -222,8 +260,7 @@ class Session(Handler):
         self.worker.engine.close(self.conn, packet, reason)
 
     def _forget(self) -> None:
-        pending, self.pending = self.pending, None
-        if pending is not None:
-            self._abandon(pending)
+        if self.pending is not None:
+            self._abandon(self.pending)
         self.console.sessions.pop(self.conn, None)
         clients.console_gone(self.worker, self.conn)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from pgshoal.console.tables import TABLES
 from pgshoal.policy.access import CONSOLE_DATABASE
+from pgshoal.worker.cancel_job import CancelJob
 from pgshoal.worker.log import pointer
 from pgshoal.worker.records import Pool, Server, ServerState
 
@@ -16,8 +17,9 @@ if TYPE_CHECKING:
     from pgshoal.console.session import AdminConsole, Session
     from pgshoal.engine.contract import ConnFacts, ConnId
     from pgshoal.worker.app import Worker
-    from pgshoal.worker.cancel import CancelJob
+    from pgshoal.worker.cancel import Carrier
     from pgshoal.worker.client_login import ClientLogin
+    from pgshoal.worker.peers import Forward
     from pgshoal.worker.records import Client
 
 Value = str | int | None
@@ -54,6 +56,7 @@ class SocketFacts:
     replication: str = "none"
     close_needed: bool = False
     link: ConnId = 0
+    seat: int = 0
     prepared_statements: int = 0
     recv: int = 0
     send: int = 0
@@ -68,6 +71,11 @@ class SocketFacts:
 def timestamp(seconds: float) -> str:
     """Local time as the console prints it."""
     return time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(seconds))
+
+
+def unique(conn: ConnId, seat: int) -> str:
+    """A connection's pointer as its worker's log names it, with the seat in front: engines number for themselves."""
+    return pointer(seat << 64 | conn)
 
 
 GETTERS: Mapping[str, Callable[[SocketFacts], Value]] = {
@@ -85,8 +93,8 @@ GETTERS: Mapping[str, Callable[[SocketFacts], Value]] = {
     "wait": lambda s: s.wait_us // 1_000_000,
     "wait_us": lambda s: s.wait_us % 1_000_000,
     "close_needed": lambda s: int(s.close_needed),
-    "ptr": lambda s: pointer(s.conn),
-    "link": lambda s: pointer(s.link) if s.link else "",
+    "ptr": lambda s: unique(s.conn, s.seat),
+    "link": lambda s: unique(s.link, s.seat) if s.link else "",
     "remote_pid": lambda s: s.remote_pid,
     "tls": lambda s: s.tls,
     "application_name": lambda s: s.application_name,
@@ -109,19 +117,21 @@ class Snapshot:
         self.worker = worker
         self.console = console
         self.now_us = worker.engine.now_us()
+        self.seat = worker.fleet.seat
         self._wall_offset = time.time() - self.now_us / 1e6
 
     def clients(self) -> Iterator[SocketFacts]:
         """All after their login, by pool; then the console's."""
         for pool in sorted_pools(self.worker):
             yield from filter(None, map(self._client, pool.clients.values()))
-        yield from filter(None, map(self._cancel, self.worker.front.cancels.values()))
+        yield from filter(None, map(self._cancel, self.worker.front.carriers.values()))
         yield from filter(None, map(self._session, self.console.sessions.values()))
 
     def servers(self) -> Iterator[SocketFacts]:
-        """All, by pool."""
+        """All, by pool; then connections to peers."""
         for pool in sorted_pools(self.worker):
             yield from filter(None, map(self._server, pool.servers.values()))
+        yield from filter(None, map(self._forward, self.worker.peers.connections()))
 
     def logins(self) -> Iterator[SocketFacts]:
         """Clients that have not proved themselves yet."""
@@ -162,7 +172,7 @@ class Snapshot:
             self._since(facts.request_us if stood is None else stood.since_us),
             client.peer_pid, client.tls, application_name, client.replication,
             link=facts.link, prepared_statements=facts.prepared_statements,
-            recv=facts.recv_pending, send=facts.send_pending,
+            recv=facts.recv_pending, send=facts.send_pending, seat=self.seat,
         )  # fmt: skip
 
     def _session(self, session: Session) -> SocketFacts | None:
@@ -176,7 +186,7 @@ class Snapshot:
             self._wall(session.request_us, login.connect_time),
             self._since(session.request_us) if session.pending else 0,
             login.peer_pid, login.tls, dict(login.parameters).get("application_name", ""),
-            recv=facts.recv_pending, send=facts.send_pending,
+            recv=facts.recv_pending, send=facts.send_pending, seat=self.seat,
         )  # fmt: skip
 
     def _login(self, login: ClientLogin) -> SocketFacts | None:
@@ -189,19 +199,32 @@ class Snapshot:
             "C", login.conn, login.number, user, database, "login",
             login.peer_host, login.peer_port, login.local_host, login.local_port,
             login.connect_time, login.connect_time, 0, login.peer_pid, login.tls,
-            recv=facts.recv_pending, send=facts.send_pending,
+            recv=facts.recv_pending, send=facts.send_pending, seat=self.seat,
         )  # fmt: skip
 
-    def _cancel(self, job: CancelJob) -> SocketFacts | None:
-        """A cancel request belongs to the pool of the client it is for."""
-        if job.gone or self._facts(job.conn) is None:
+    def _cancel(self, carrier: Carrier) -> SocketFacts | None:
+        """A cancel request belongs to the pool of the client it is for, if that client is in this worker."""
+        if self._facts(carrier.conn) is None:
             return None
-        state = "waiting_cancel_req" if job.delivery is None else "active_cancel_req"
-        pool = job.client.pool
+        job = carrier.job
+        pool = job.client.pool if isinstance(job, CancelJob) else None
+        user, database = ("", "") if pool is None else (pool.user.name, pool.database.name)
         return SocketFacts(
-            "C", job.conn, job.number, pool.user.name, pool.database.name, state,
-            *self.worker.engine.addresses(job.conn),
-            job.connect_time, job.connect_time, self._since(job.since_us),
+            "C", carrier.conn, carrier.number, user, database,
+            "waiting_cancel_req" if job is not None and not job.active else "active_cancel_req",
+            *self.worker.engine.addresses(carrier.conn),
+            carrier.connect_time, carrier.connect_time, self._since(carrier.since_us), seat=self.seat,
+        )  # fmt: skip
+
+    def _forward(self, forward: Forward) -> SocketFacts | None:
+        facts = self._facts(forward.conn)
+        if facts is None:
+            return None
+        host, port = ("unix", 0) if isinstance(forward.address, str) else forward.address
+        return SocketFacts(
+            "S", forward.conn, forward.number, "", "", "active_cancel" if forward.sent else "new",
+            host, port, str(forward.local[0]), int(forward.local[1]),
+            forward.connect_time, forward.connect_time, self._since(forward.since_us), seat=self.seat,
         )  # fmt: skip
 
     def _server(self, server: Server) -> SocketFacts | None:
@@ -224,7 +247,7 @@ class Snapshot:
             int.from_bytes(server.cancel_key[:4], "big"), server.tls,
             self._application_name(server),
             close_needed=server.close_needed, link=facts.link, prepared_statements=facts.prepared_statements,
-            recv=facts.recv_pending, send=facts.send_pending,
+            recv=facts.recv_pending, send=facts.send_pending, seat=self.seat,
         )  # fmt: skip
 
     def _application_name(self, server: Server) -> str:
@@ -239,6 +262,21 @@ class Snapshot:
 def sorted_pools(worker: Worker) -> list[Pool]:
     """By database, then user."""
     return sorted(worker.pools.by_id.values(), key=lambda pool: (pool.database.name, pool.user.name))
+
+
+def order(row: Row) -> tuple[int, str, str]:
+    """How connections of several workers are put in line: clients, cancel requests, the console, servers, logins.
+
+    Within one database and user they stay as each worker has them.
+    """
+    side, user, database, state = (str(row[at]) for at in (0, 1, 2, _STATE_AT))
+    if state == "cl_login":
+        rank = 4
+    elif side == "S":
+        rank = 3
+    else:
+        rank = 2 if database == CONSOLE_DATABASE else int("cancel_req" in state)
+    return rank, database, user
 
 
 _COLUMNS: Final = tuple(GETTERS[column.name] for column in TABLES["CLIENTS"].columns)

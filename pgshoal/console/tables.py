@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-#: How the rows of several workers become one: `key` columns name the row, `each` rows stay apart.
-Merge = Literal["key", "sum", "max", "first", "each"]
+#: How the rows of several workers become one: `key` columns name the row, `each` rows stay apart. `tail` is the finer
+#: part of the `max` column before it, and comes from the same row.
+Merge = Literal["key", "sum", "max", "tail", "first", "each"]
 
 Kind = Literal["text", "int4", "int8", "numeric"]
 
@@ -27,11 +28,18 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """One SHOW item. `rows` in worker terms come from console.rows under the same name."""
+    """One SHOW item. Each worker's rows come from console.rows under the name in `source`, its own if empty."""
 
     name: str
     columns: tuple[Column, ...]
     doc: str
+    #: any worker knows all of it
+    local: bool = False
+    source: str = ""
+    #: whether the rows are in the order of their keys
+    sorted: bool = False
+    #: not PgBouncer's
+    ours: bool = False
 
 
 def _texts(merge: Merge, **docs: str) -> tuple[Column, ...]:
@@ -96,7 +104,8 @@ _POOLS = (
         sv_tested="servers that run a reset or check query",
         sv_login="servers that are logging in",
     ),
-    *_ints("max", maxwait="seconds the first client in line has waited", maxwait_us="microseconds beyond `maxwait`"),
+    *_ints("max", maxwait="seconds the first client in line has waited"),
+    *_ints("tail", maxwait_us="microseconds beyond `maxwait`"),
     *_texts("first", pool_mode="effective pool mode", load_balance_hosts="strategy for a host list"),
 )
 
@@ -166,39 +175,93 @@ def _list(*tables: Table) -> dict[str, Table]:
     return {table.name: table for table in tables}
 
 
+_PEERS = (
+    Column("peer_id", "int4", "its number in [peers]", "key"),
+    Column("host", "text", "where it listens"),
+    *_ints("first", port="its port", pool_size="connections to it at once"),
+)
+
+_PEER_POOLS = (
+    Column("peer_id", "int4", "its number in [peers]", "key"),
+    *_ints(
+        "sum",
+        cl_active_cancel_req="cancel requests that were passed on and not yet answered",
+        cl_waiting_cancel_req="cancel requests that wait for a connection",
+        sv_active_cancel="connections that carry a cancel request",
+        sv_login="connections under way",
+    ),
+)
+
+_MEM = (
+    Column("name", "text", "what the memory is for", "key"),
+    *_ints("max", size="bytes of one item"),
+    *_ints("sum", used="items in use", free="items kept for use", memtotal="bytes"),
+)
+
+_WORKERS = (
+    *_ints("each", worker="its number", seat="its column in SHOW LEDGER", pid="its process"),
+    *_texts("each", state="starting, running, draining, silent or down", engine="what relays its traffic"),
+    *_ints("each", clients="client connections, logins and cancel requests included", servers="server connections"),
+    Column("cpu", "numeric", "per cent of one CPU, over the last seconds", "each"),
+    *_ints(
+        "each",
+        loop_lag_us="longest delay of its loop in the last ten seconds, microseconds",
+        uptime="seconds since it was started",
+        restarts="how often this number was started again after a death",
+    ),
+    Column("rss", "int8", "bytes of memory resident", "each"),
+)
+
+_LEDGER = (
+    *_texts(
+        "each", kind="pool, database, user, clients, database clients or user clients", name="database", user="user"
+    ),
+    *_ints("each", limit="what the fleet may hold; 0 is no limit", used="what it holds", waiting="who waits for more"),
+    Column("workers", "text", "what each seat holds, as seat:used", "each"),
+    Column("dying", "int4", "of those used: held by processes that have ended, until their backends are gone", "each"),
+)
+
 TABLES: dict[str, Table] = _list(
     Table("ACTIVE_SOCKETS", _SOCKET + _BUFFERS, "sockets with data in a buffer"),
     Table("CLIENTS", _SOCKET, "client connections after login"),
-    Table("CONFIG", _texts("first", key="setting", value="now", default="default", changeable="yes or no"), "settings"),
-    Table("DATABASES", _DATABASES, "databases"),
+    Table(
+        "CONFIG",
+        _texts("first", key="setting", value="now", default="default", changeable="yes or no"),
+        "settings",
+        local=True,
+    ),
+    Table("DATABASES", _DATABASES, "databases", sorted=True),
+    Table("LEDGER", _LEDGER, "limits of the fleet and who holds what", ours=True),
     Table(
         "LISTS",
         (Column("list", "text", "what is counted", "key"), Column("items", "int4", "how many", "sum")),
         "counts",
     ),
-    Table(
-        "MEM",
-        (
-            Column("name", "text", "what the memory is for", "key"),
-            *_ints("sum", size="bytes of one item", used="items in use", free="items kept for use", memtotal="bytes"),
-        ),
-        "memory of the engine",
-    ),
-    Table("POOLS", _POOLS, "pools"),
+    Table("MEM", _MEM, "memory of the engine"),
+    Table("PEERS", _PEERS, "peers, to which cancel requests of theirs are passed on", local=True),
+    Table("PEER_POOLS", _PEER_POOLS, "cancel requests on their way to peers", sorted=True),
+    Table("POOLS", _POOLS, "pools", sorted=True),
     Table("SERVERS", _SOCKET, "server connections"),
     Table("SOCKETS", _SOCKET + _BUFFERS, "all connections with their buffers"),
-    Table("STATE", _texts("first", key="active or paused", value="yes or no"), "state of the pooler"),
+    Table("STATE", _texts("first", key="active or paused", value="yes or no"), "state of the pooler", local=True),
     Table("STATS", tuple(_stats()), "totals and averages by database"),
-    Table("STATS_AVERAGES", tuple(_stats_part(averages=True)), "averages by database"),
-    Table("STATS_TOTALS", tuple(_stats_part(averages=False)), "totals by database"),
-    Table("TOTALS", (Column("name", "text", "counter", "key"), Column("value", "numeric", "value", "sum")), "sums"),
-    Table("USERS", _USERS, "users"),
-    Table("VERSION", _texts("first", version="version"), "version"),
+    Table("STATS_AVERAGES", tuple(_stats_part(averages=True)), "averages by database", source="STATS"),
+    Table("STATS_TOTALS", tuple(_stats_part(averages=False)), "totals by database", source="STATS"),
+    Table(
+        "TOTALS",
+        (Column("name", "text", "counter", "key"), Column("value", "numeric", "value", "sum")),
+        "sums",
+        source="STATS",
+    ),
+    Table("USERS", _USERS, "users", sorted=True),
+    Table("VERSION", _texts("first", version="version"), "version", local=True),
+    Table("WORKERS", _WORKERS, "worker processes", ours=True),
 )
 
-#: The lines of SHOW HELP's DETAIL, without their tab.
+#: The lines of SHOW HELP's DETAIL, without their tab; what is not PgBouncer's comes last.
 HELP: tuple[str, ...] = (
     "SHOW HELP|CONFIG|DATABASES|POOLS|CLIENTS|SERVERS|USERS|VERSION",
+    "SHOW PEERS|PEER_POOLS",
     "SHOW SOCKETS|ACTIVE_SOCKETS|LISTS|MEM|STATE",
     "SHOW STATS|STATS_TOTALS|STATS_AVERAGES|TOTALS",
     "SET key = arg",
@@ -213,6 +276,9 @@ HELP: tuple[str, ...] = (
     "SHUTDOWN",
     "SHUTDOWN WAIT_FOR_SERVERS|WAIT_FOR_CLIENTS",
     "WAIT_CLOSE [<db>]",
+    "SHOW WORKERS|LEDGER",
+    "RESTART [<seconds>]",
+    "UPGRADE",
 )
 
 #: PostgreSQL settings that clients ask any server for: name -> what SHOW answers; SET is ignored with a notice.

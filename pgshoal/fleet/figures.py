@@ -1,4 +1,4 @@
-"""The fleet's statistics in the supervisor: they outlive the workers, and make the averages and the log's stats line."""
+"""The fleet's statistics in the supervisor: they outlive workers, and make the averages and the log's stats line."""
 
 from __future__ import annotations
 
@@ -121,8 +121,8 @@ class Figures:
 
     def _share(self, child: Child) -> str:
         """Per cent of one CPU."""
-        seen = self._cpu.get(child, ())
-        if len(seen) < 2:
+        seen = self._cpu.get(child)
+        if seen is None or len(seen) < 2:
             return "0.0"
         (first_s, first_us), (last_s, last_us) = seen[0], seen[-1]
         return f"{max(0.0, (last_us - first_us) / 1e4 / max(last_s - first_s, 0.001)):.1f}"

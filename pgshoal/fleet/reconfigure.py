@@ -127,13 +127,13 @@ class Reconfigure:
             return
         children = fleet.others(None)
         step = Step(fresh, pickle.dumps(fresh), tls, done, frozenset(children))
-        Round(children, "prepare", {"tls": tls}, lambda asked: self._prepared(step, asked), step.blob)
+        Round(children, "prepare", {"tls": tls}, lambda asked: self._prepared(step, asked), step.blob).begin()
 
     def _prepared(self, step: Step, asked: Round) -> None:
         wrong = next((answer["error"] for _, answer in asked.answers if answer.fields.get("error")), "")
         if wrong:
             children = [child for child, _ in asked.answers]
-            Round(children, "discard", {"reason": wrong}, lambda _: self._end(step.done, wrong))
+            Round(children, "discard", {"reason": wrong}, lambda _: self._end(step.done, wrong)).begin()
             return
         self._commit(step)
 
@@ -152,7 +152,7 @@ class Reconfigure:
         for child in children:
             if child not in step.prepared:
                 child.channel.ask("prepare", lambda answer: None, {"tls": step.tls}, step.blob)
-        Round(children, "commit", {}, lambda _: self._end(step.done, ""))
+        Round(children, "commit", {}, lambda _: self._end(step.done, "")).begin()
 
     # -- workers that come later
 

@@ -38,6 +38,7 @@ class Act:
         self._answer = answer
         fields = {"command": command, "argument": argument}
         self._round = Round(children, "act", fields, self._done, heard=self._heard)
+        self._round.begin()
 
     def _heard(self, child: Child, answer: Message) -> bool:
         # A client is in one worker only: nobody waits for the others when it was found.
@@ -127,16 +128,24 @@ class Relay:
             missing = [one.number for one in asked.missing]
             child.channel.reply(message, {"parts": parts, "missing": missing})
 
-        # The round may be over before its constructor returns.
-        timer = self._fleet.loop.call_later(GATHER_LIMIT_S, lambda: asked.finish())
         asked = Round(others, "gather", {"what": what}, done)
+        timer = self._fleet.loop.call_later(GATHER_LIMIT_S, asked.finish)
+        asked.begin()
 
     # -- commands for all
 
-    def order(self, command: str, argument: str, answer: Answer, registered: bool = False) -> Act | None:
+    def order(
+        self,
+        command: str,
+        argument: str,
+        answer: Answer,
+        registered: bool = False,
+        log: Callable[[str], None] = lambda text: None,
+    ) -> Act | None:
         """Decide once, then have all carry it out. None if it was refused.
 
         `registered`: the worker that asks knows a database of this name that is not in the configuration.
+        `log` is told of commands that are not refused.
         """
         if command != "KILL_CLIENT":
             known = self._known(command, argument, registered)
@@ -145,7 +154,7 @@ class Relay:
                 answer({"error": wrong})
                 return None
             self.standing.record(command, argument, self._fleet.config.databases)
-            self._fleet.log.log(f"{command} '{argument}' command issued" if argument else f"{command} command issued")
+            log(f"{command} '{argument}' command issued" if argument else f"{command} command issued")
         if command == "RECONNECT":
             self._forget_welcomes({argument} if argument else None)
         return Act(self, command, argument, self._fleet.others(None), answer)
@@ -172,8 +181,8 @@ class Relay:
             self._acts.pop(key, None)
             child.channel.reply(message, result)
 
-        registered = bool(message.fields.get("registered"))
-        act = self.order(message["command"], message["argument"], answer, registered)
+        command, argument = message["command"], message["argument"]
+        act = self.order(command, argument, answer, bool(message.fields.get("registered")), self._fleet.log.log)
         if act is not None and not over:
             self._acts[key] = act
 

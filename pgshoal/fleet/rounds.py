@@ -19,7 +19,7 @@ def _go_on(child: Child, answer: Message) -> bool:
 
 
 class Round:
-    """Asks at once; `done` is called once, later or before the constructor returns, unless `forget` comes first."""
+    """After `begin`, `done` is called once, later or at once, unless `forget` comes first."""
 
     def __init__(
         self,
@@ -35,6 +35,11 @@ class Round:
         self._heard = heard
         self._over = False
         self._numbers: dict[Child, int] = dict.fromkeys(children, 0)
+        self._request = verb, fields, blob
+
+    def begin(self) -> None:
+        """Ask."""
+        verb, fields, blob = self._request
         for child in list(self._numbers):
             number = child.channel.ask(verb, partial(self._answered, child), fields, blob)
             if child in self._numbers:

@@ -1,18 +1,21 @@
-"""A console over a worker whose engine only records: what a test of one command needs."""
+"""A console over workers whose engines only record: what a test of one command needs."""
 
 from __future__ import annotations
 
 import struct
 from typing import Any, Self
 
-from pgshoal.config.model import Secret
+from pgshoal.config.model import Config, Secret, Settings
 from pgshoal.console.session import AdminConsole
 from pgshoal.engine.contract import ConnFacts, PoolCounts, PoolStats
+from pgshoal.worker.leaving import Leaving
 from pgshoal.worker.records import Server
+from tests.console.fleet import Head
 from tests.support import messages as m
 from tests.support.fakeclient import Message
-from tests.worker.stub import Bench, Talk
+from tests.worker.stub import Bench, Lines, Talk
 
+NO_CONFIG = Config("test.ini", Settings())
 IDLE = ConnFacts("parked", 0, 0, 0, "", 0, 0, 0, 0, 0, False)
 EMPTY = PoolCounts(0, 0, 0, 0, 0, 0, 0, 0)
 
@@ -20,11 +23,22 @@ EMPTY = PoolCounts(0, 0, 0, 0, 0, 0, 0, 0)
 class Desk(Bench):
     """The worker, its console, and the facts its engine answers with."""
 
-    def __init__(self, **settings: Any) -> None:
+    def __init__(self, head: Head | None = None, ready: bool = True, **settings: Any) -> None:
+        """The first worker of a fleet of its own, or one more of the fleet of `head`."""
+        self._settings = dict(settings)
         settings.setdefault("admin_users", ("admin",))
         settings.setdefault("stats_users", ("stats",))
         names = ("alice", "bob", "admin", "stats")
-        super().__init__({name: Secret("plain", f"{name}-secret") for name in names}, **settings)
+        lines = Lines() if head is None else head.log
+        self.head = Head(NO_CONFIG, lines) if head is None else head
+        secrets = {name: Secret("plain", f"{name}-secret") for name in names}
+        super().__init__(secrets, fleet=self.head.start(ready=False), **settings)
+        self.log = self.worker.log = lines
+        self.child = self.head.children[-1]
+        if head is None:
+            self.head.config = self.config
+        self.worker.pause.adopt(self.worker.fleet.state)
+        Leaving(self.worker)
         self.console = self.worker.console = AdminConsole(self.worker)
         self.facts: dict[int, ConnFacts] = {}
         self.counts: dict[int, PoolCounts] = {}
@@ -39,6 +53,12 @@ class Desk(Bench):
             "take": lambda conn: False,
         }
         self.engine.__dict__.update(answers)
+        if ready:
+            self.head.serve(self.child)
+
+    def another(self, ready: bool = True) -> Desk:
+        """One more worker of the same fleet."""
+        return Desk(self.head, ready, **self._settings)
 
     def __enter__(self) -> Self:
         return self
