@@ -44,7 +44,7 @@ def unanswered(bench: Bench) -> list[tuple[Any, ...]]:
         asked.append(arguments)
         return len(asked)
 
-    bench.worker.fleet.ask = ask  # type: ignore[method-assign]
+    bench.worker.fleet.ask = ask  # type: ignore[method-assign,assignment]
     return asked
 
 
