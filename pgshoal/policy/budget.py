@@ -125,29 +125,38 @@ def _claims(cells: Sequence[Cell], seat: int, limit: int, workers: int, now_us: 
 
 
 def _owed(cells: Sequence[Cell], seat: int, limit: int, workers: int, now_us: int, free: int) -> int:
-    """How many slots `seat` has to give, busy or not: those with most above their share give first.
+    """How many slots `seat` has to give, busy or not: those with most above their share first, then who took earlier.
 
-    Every holder comes to the same result from the same cells, so that no two give for one waiter.
+    Every holder comes to the same result from the same cells, so that no two give for one waiter; unless the wait
+    is so long that whoever can should.
     """
     shares = _shares(cells, seat, limit, workers)
     due = starved = 0
+    overdue = False
     for cell in cells:
         if cell.seat != seat and cell.awake and cell.waiting and cell.since_us:
-            due += max(0, min(cell.waiting, shares[cell.seat] - cell.used))
-            starved += _starved(cell, shares[cell.seat], now_us)
-    wanted = due + starved - max(0, free)
+            lacking = max(0, min(cell.waiting, shares[cell.seat] - cell.used))
+            lacking_turn = _starved(cell, shares[cell.seat], now_us)
+            if not lacking and not lacking_turn:
+                continue
+            due += lacking
+            starved += lacking_turn
+            overdue = overdue or now_us - cell.since_us >= 2 * ROTATE_AFTER_US
+    wanted = due + starved - free
     donors = [
-        (shares[cell.seat] - cell.used, cell.seat)
+        (shares[cell.seat] - cell.used, cell.took_us, cell.seat)
         for cell in cells
         if cell.seat in shares
         and cell.used > shares[cell.seat]
         and (due or shares[cell.seat] or now_us - cell.took_us >= SLICE_US)
     ]
+    if overdue:  # those whose turn it was did not come to an end
+        return min(wanted, sum(-over for over, _, donor in donors if donor == seat))
     heapify(donors)
     owed = 0
     while wanted > 0 and donors and donors[0][0] < 0:
-        most, donor = donors[0]
+        over, took_us, donor = donors[0]
         owed += donor == seat
         wanted -= 1
-        heapreplace(donors, (most + 1, donor))
+        heapreplace(donors, (over + 1, took_us, donor))
     return owed
