@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
+from pgshoal.fleet.hygiene import reap_strangers
+
 if TYPE_CHECKING:
     from pgshoal.fleet.channel import Message
     from pgshoal.fleet.children import Child
@@ -27,6 +29,7 @@ class Pulse:
         self._timer = self._supervisor.loop.call_later(PERIOD_S, self.begin)
         for child in list(self._supervisor.children):
             self._beat(child)
+        reap_strangers([child.pid for child in self._supervisor.children])
         self._supervisor.log.flush()
 
     def close(self) -> None:

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
-import resource
 from collections.abc import Mapping
-from typing import Final
 
 from pgshoal import __version__
 from pgshoal.config.load import load
 from pgshoal.config.model import Config
 from pgshoal.errors import ConfigError
-from pgshoal.fleet import signals
+from pgshoal.fleet import hygiene, signals
 from pgshoal.fleet.listening import CannotListen
 from pgshoal.fleet.pidfile import Fatal, Pidfile
 from pgshoal.fleet.supervisor import Supervisor
@@ -21,9 +18,6 @@ from pgshoal.worker import account
 from pgshoal.worker.log import Log
 from pgshoal.worker.reload import warn_unbuilt
 from pgshoal.worker.welcome import PGBOUNCER_VERSION
-
-#: Descriptors beside clients and servers: log, listeners, engine, resolver.
-SPARE_DESCRIPTORS: Final = 100
 
 
 class PromptLog(Log):
@@ -40,6 +34,7 @@ class PromptLog(Log):
 def main(config_path: str, *, quiet: bool = False, overrides: Mapping[str, str] | None = None) -> int:
     """Serve until told to end; returns the exit code. `overrides` are settings that beat the file's."""
     log = PromptLog(stderr=not quiet)
+    hygiene.forbid_core_dumps()
     try:
         config = load(config_path, overrides)
     except (ConfigError, OSError) as error:
@@ -61,12 +56,12 @@ def _serve(config: Config, log: Log, quiet: bool, overrides: dict[str, str]) -> 
         log.error(str(warning))
     warn_unbuilt(config, log)
     pidfile = Pidfile(settings.pidfile, log)
-    raise_descriptor_limit(config, log)
     loop = asyncio.new_event_loop()
     try:
         supervisor = Supervisor(config, log, loop, overrides, quiet)
     except (ConfigError, OSError) as error:
         raise Fatal(str(error)) from error
+    hygiene.raise_descriptor_limit(config, log, supervisor.workers)
     try:
         supervisor.sockets.open(settings)
         pidfile.write()
@@ -115,23 +110,3 @@ def _open_log(config: Config, log: Log, quiet: bool) -> None:
     except OSError as error:
         raise Fatal(f"cannot open logfile '{settings.logfile}': {error.strerror}") from error
     log.use_syslog(settings.syslog, settings.syslog_ident, settings.syslog_facility)
-
-
-def raise_descriptor_limit(config: Config, log: Log) -> None:
-    """Every client and server needs a descriptor: take what the hard limit allows, and say what may be needed."""
-    settings = config.settings
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    pools = max(len(config.databases), 1)
-    forced = sum(1 for entry in config.databases.values() if entry.user is not None)
-    users = max(len(config.secrets), 1)
-    expected = (
-        settings.max_client_conn + SPARE_DESCRIPTORS + settings.default_pool_size * (forced + (pools - forced) * users)
-    )
-    if soft < hard:
-        with contextlib.suppress(OSError, ValueError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    log.log(
-        f"kernel file descriptor limit: {soft} (hard: {hard}); "
-        f"max_client_conn: {settings.max_client_conn}, max expected fd use: {expected}"
-    )

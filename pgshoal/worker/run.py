@@ -20,6 +20,7 @@ from pgshoal.worker.app import Worker
 from pgshoal.worker.leaving import Leaving
 from pgshoal.worker.link import FleetLink, Place
 from pgshoal.worker.log import Log
+from pgshoal.worker.reload import Reloading
 from pgshoal.worker.vitals import vitals
 
 if TYPE_CHECKING:
@@ -132,6 +133,7 @@ def _run(worker: Worker, link: FleetLink) -> None:
     except (ConfigError, OSError, ValueError) as error:
         raise BootFailed(str(error)) from error
     Leaving(worker)
+    Reloading(worker)
     link.on("ping", lambda message: link.reply(message, vitals(worker)))
     link.on("go", lambda message: _go(worker, link))
     worker.log.flush()
@@ -140,7 +142,6 @@ def _run(worker: Worker, link: FleetLink) -> None:
 
 def _go(worker: Worker, link: FleetLink) -> None:
     worker.start()
-    worker.pause.adopt(link.state)
     worker.listeners.serve()
     link.send("ready", {"pid": os.getpid(), "engine": worker.engine.name})
     # What was imported and built so far stays; the collector need not look at it again.

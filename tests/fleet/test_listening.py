@@ -84,9 +84,11 @@ def test_the_unix_socket_has_the_mode_asked_for(tmp_path: Path) -> None:
 
 def test_an_unknown_group_stops_the_start(tmp_path: Path) -> None:
     """A socket with other rights than asked for is worse than none."""
-    with rig(tmp_path, unix_socket_group="no such group") as r:
-        with pytest.raises(CannotListen, match="failed to create unix socket"):
-            r.open()
+    with (
+        rig(tmp_path, unix_socket_group="no such group") as r,
+        pytest.raises(CannotListen, match="failed to create unix socket"),
+    ):
+        r.open()
 
 
 def test_a_stale_socket_file_is_replaced(tmp_path: Path) -> None:
