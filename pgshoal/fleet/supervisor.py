@@ -24,6 +24,7 @@ from pgshoal.fleet.listening import Listening, Sockets
 from pgshoal.fleet.notify import notify
 from pgshoal.fleet.pulse import Pulse
 from pgshoal.fleet.relay import Relay
+from pgshoal.fleet.rolling import DEADLINE_S, Done, Rolling
 from pgshoal.fleet.spawn import spawn
 from pgshoal.fleet.undertaker import Undertaker
 from pgshoal.worker.log import Log
@@ -101,6 +102,7 @@ class Supervisor:
         self.parts: list[Part] = [self.undertaker, self.letterboxes, self.cancels, self.relay]
         self.lending = Lending(self)
         self.pulse = Pulse(self)
+        self.rolling = Rolling(self)
 
     # -- who is there
 
@@ -189,11 +191,13 @@ class Supervisor:
         child.engine = str(message["engine"])
         child.ready = True
         post = self.posts[child.number]
+        old = post.child
         if post.successor is child:
             post.child, post.successor = child, None
         self.lending.take_back(child.number)
         for part in self.parts:
             part.is_ready(child)
+        self.rolling.is_ready(child, old)
         if not self.up and all(one.child is not None and one.child.ready for one in self.posts):
             self.up = True
             self.on_up()
@@ -244,9 +248,15 @@ class Supervisor:
             self.stop(1)
         elif post.successor is child:
             post.successor = None
+            if post.child is None:
+                self._replace(post, child)
         elif post.child is child:
             post.child = None
-            self._replace(post, child)
+            if post.successor is None:
+                self._replace(post, child)
+            else:
+                self.lending.lend(post.number)
+        self.rolling.died(child)
         self._check_shutdown()
 
     def _replace(self, post: Post, child: Child) -> None:
@@ -284,6 +294,7 @@ class Supervisor:
         if self.exit_code is not None or self.state["shutdown"] in (mode, "servers"):
             return
         self.state["shutdown"] = mode
+        self.rolling.stop()
         self._empty.clear()
         self.sockets.close_tcp()
         for child in self.children:
@@ -305,6 +316,7 @@ class Supervisor:
         if self.exit_code is not None:
             return
         self.exit_code = code
+        self.rolling.stop()
         for post in self.posts:
             if post.timer is not None:
                 post.timer.cancel()
@@ -327,6 +339,10 @@ class Supervisor:
         self.ledger.close()
         self.ledger.close_descriptors()
         self.log.flush()
+
+    def restart(self, deadline_s: float | None, done: Done) -> None:
+        """RESTART: replace all workers, one after another."""
+        self.rolling.begin(DEADLINE_S if deadline_s is None else deadline_s, done)
 
     def reload(self) -> None:
         """RELOAD; the log says what becomes of it."""
