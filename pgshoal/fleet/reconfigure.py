@@ -80,6 +80,8 @@ class Reconfigure:
             fleet.notify("READY=1")
             if wrong:
                 fleet.log.warning("config file loading failed")
+            else:
+                fleet.log.log("config file loaded by all workers")
             done(wrong)
 
         try:

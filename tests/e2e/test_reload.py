@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 
 import psycopg
@@ -15,9 +16,14 @@ from tests.support.postgres import PASSWORDS, Postgres
 def reload(pooler: Pooler) -> None:
     """Writes the configuration anew and waits until the pooler has read it."""
     pooler.write_config()
-    before = pooler.log_text().count("got SIGHUP")
+    before = len(ended(pooler))
     pooler.signal(signal.SIGHUP)
-    until(lambda: pooler.log_text().count("got SIGHUP") > before, "SIGHUP taken")
+    until(lambda: len(ended(pooler)) > before, "the end of the reload")
+
+
+def ended(pooler: Pooler) -> list[str]:
+    """How each reload so far has ended."""
+    return re.findall("config file loaded by all workers|config file loading failed", pooler.log_text())
 
 
 def test_broken_file_changes_nothing(make: MakePooler) -> None:

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 
-from pgshoal.errors import Refused
 from pgshoal.worker.records import ServerState
 from tests.support import messages as m
 from tests.worker.bench import Bench, close
@@ -49,15 +48,41 @@ def test_paused_clients_wait_and_resume_serves_them(bench: Bench) -> None:
     assert len(bench.new_servers()) == 1
 
 
-def test_second_pause_and_stray_resume_are_refused(bench: Bench) -> None:
-    """The console's own texts."""
-    with pytest.raises(Refused, match="pooler is not paused"):
-        bench.worker.pause.resume(None)
-    bench.worker.pause.pause(None, lambda reached: None)
-    with pytest.raises(Refused, match="already paused"):
-        bench.worker.pause.pause(None, lambda reached: None)
-    with pytest.raises(Refused, match="database app is not paused"):
-        bench.worker.pause.resume(bench.worker.pools.databases["app"])
+def test_to_repeat_changes_nothing(bench: Bench) -> None:
+    """A worker that came late may be told what it was booted with."""
+    pause, app = bench.worker.pause, bench.worker.pools.databases["app"]
+    told: list[bool] = []
+    pause.resume(None)
+    pause.resume(app)
+    for _ in range(2):
+        pause.pause(None, told.append)
+        pause.pause(app, told.append)
+        pause.disable(app)
+    assert told == [True] * 4
+    for _ in range(2):
+        pause.resume(None)
+        pause.resume(app)
+        pause.enable(app)
+    assert (pause.everything, app.paused, app.disabled) == (False, False, False)
+
+
+def test_a_worker_stands_as_the_others_do() -> None:
+    """One that is started during a PAUSE is paused from its first moment, names of `*` included."""
+    made = Bench({"app": "", "other": ""}, autodb="")
+    try:
+        state = {"paused": False, "paused_databases": ["app", "auto", "\udce9"], "disabled_databases": ["other"]}
+        made.worker.pause.adopt(state)
+        databases = made.worker.pools.databases
+        assert [name for name, one in databases.items() if one.paused] == ["app", "auto", "\udce9"]
+        assert made.error(made.login(dbname="other")) == 'database "other" is disabled'
+        made.login()
+        made.pass_time(0.4)
+        assert made.new_servers() == []
+        made.worker.pause.adopt({"paused": True, "shutdown": "clients"})
+        assert made.worker.pause.everything
+        assert made.worker.shutdown == "clients"
+    finally:
+        close(made)
 
 
 def test_interrupted_pause_is_answered(bench: Bench) -> None:
@@ -184,8 +209,13 @@ def test_pause_while_a_server_logs_in(bench: Bench) -> None:
     assert bench.heard(client).endswith(m.ready())
 
 
+def empties(bench: Bench) -> list[bool]:
+    """What the supervisor was told of the end under way."""
+    return [fields["empty"] for verb, fields in bench.fleet.sent if verb == "empty"]
+
+
 def test_shutdown_waits_for_servers(bench: Bench) -> None:
-    """Waiting clients are told, busy ones finish, and the worker stops when no server is left."""
+    """Waiting clients are told, busy ones finish, and the supervisor hears when no server is left."""
     busy, waiting = bench.login(), bench.login()
     (server,) = bench.serve()
     bench.say(busy, m.query("select 1"))
@@ -194,26 +224,33 @@ def test_shutdown_waits_for_servers(bench: Bench) -> None:
     bench.worker.pause.shutdown("servers")
     assert bench.error(waiting) == "server shutting down"
     bench.pass_time(0.4)
-    assert bench.worker.exit_code is None
+    assert empties(bench) == [False]
+    bench.worker.pause.resume(None)
+    assert bench.worker.pause.everything
     bench.answer(server)
     bench.pass_time(0.4)
-    assert bench.worker.exit_code == 0
+    assert empties(bench) == [False, True]
+    assert bench.worker.exit_code is None
 
 
 def test_shutdown_waits_for_clients(bench: Bench) -> None:
-    """Clients go on as before; the worker stops when the last has left."""
+    """Clients go on as before; the supervisor hears when the last has left, and when another comes to the console."""
     client = bench.login()
     (server,) = bench.serve()
     bench.worker.pause.shutdown("clients")
-    with pytest.raises(Refused, match="pooler is shutting down"):
-        bench.worker.pause.resume(None)
     bench.say(client, m.query("select 1"))
     bench.answer(server)
     bench.pass_time(0.4)
-    assert bench.worker.exit_code is None
+    assert empties(bench) == [False]
     bench.say(client, m.message(b"X"))
     bench.pass_time(0.4)
-    assert bench.worker.exit_code == 0
+    bench.engine.accept_manual(1)
+    bench.pass_time(0.4)
+    bench.pass_time(0.4)
+    assert empties(bench)[:2] == [False, True]
+    bench.worker.pause.shutdown("servers")
+    bench.worker.pause.shutdown("clients")
+    assert bench.worker.shutdown == "servers"
 
 
 def test_a_server_that_died_in_the_same_wake(bench: Bench) -> None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from pgshoal.config.model import Config, Origin, PeerConfig, Secret, UserConfig
+from pgshoal.config.model import Config, Origin, Secret, UserConfig
 from pgshoal.errors import ConfigError
-from pgshoal.worker.reload import apply, reload
+from pgshoal.fleet.channel import Message
+from pgshoal.worker.reload import Reloading, apply
 from tests.support import messages as m
 from tests.worker.bench import Bench, close, entry
 
@@ -39,14 +41,6 @@ def databases(bench: Bench, **lines: str) -> None:
     change(bench, databases={name: entry(name, text) for name, text in lines.items()})
 
 
-def test_missing_file_changes_nothing(bench: Bench) -> None:
-    """A reload that cannot read its file leaves the very same Config."""
-    before: Config = bench.worker.config
-    assert reload(bench.worker) is False
-    assert bench.worker.config is before
-    assert bench.log.has("config file loading failed")
-
-
 def test_settings_reach_the_engine(bench: Bench) -> None:
     """A new timeout holds for pools that exist."""
     client = bench.login()
@@ -59,26 +53,70 @@ def test_settings_reach_the_engine(bench: Bench) -> None:
 
 
 def test_boot_settings_stay(bench: Bench) -> None:
-    """A setting that needs a restart keeps its value, and the log says so."""
+    """A setting that needs a restart keeps its value."""
     port = bench.worker.config.settings.listen_port
     settings(bench, listen_port=port + 1)
     assert bench.worker.config.settings.listen_port == port
-    assert bench.log.has("listen_port changes only at a restart")
 
 
-def test_a_log_file_that_cannot_be_opened(bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_file_that_cannot_be_opened(bench: Bench, tmp_path: Path) -> None:
     """Nothing changes, and the error names file, line, setting and value."""
     path = str(tmp_path / "nowhere" / "log")
-
-    def fail(logfile: str) -> None:
-        raise FileNotFoundError(2, "No such file or directory", logfile)
-
-    monkeypatch.setattr(bench.worker.log, "reopen", fail, raising=False)
     before = bench.worker.config
-    fresh = replace(before, origins={("pgbouncer", "logfile"): Origin("a.ini", 7, path)})
+    changed = replace(before.settings, logfile=path)
+    fresh = replace(before, settings=changed, origins={("pgbouncer", "logfile"): Origin("a.ini", 7, path)})
     with pytest.raises(ConfigError, match=rf"a\.ini:7: logfile = {path}: cannot open the file: No such file"):
         apply(bench.worker, fresh)
     assert bench.worker.config is before
+
+
+def test_two_steps(bench: Bench) -> None:
+    """What is prepared has no effect before it is committed, and none at all if it is discarded."""
+    before = bench.worker.config
+    fresh = replace(before, settings=replace(before.settings, default_pool_size=7))
+    step = Stepping(bench)
+    assert step.prepare(fresh) == {}
+    assert bench.worker.config is before
+    step.hear("discard")
+    step.hear("commit")
+    assert bench.worker.config is before
+    step.prepare(fresh)
+    step.hear("commit")
+    assert bench.worker.config.settings.default_pool_size == 7
+
+
+def test_a_worker_that_refuses_says_why(bench: Bench, tmp_path: Path) -> None:
+    """TLS files that cannot be read: the answer to `prepare` names setting and file, and nothing is kept of it."""
+    before = bench.worker.config
+    path = str(tmp_path / "missing.pem")
+    changed = replace(
+        before.settings, client_tls_sslmode="require", client_tls_cert_file=path, client_tls_key_file=path
+    )
+    step = Stepping(bench)
+    found = step.prepare(replace(before, settings=changed))
+    assert found == {"error": f"client_tls_cert_file: {path}: No such file or directory"}
+    step.hear("commit")
+    assert bench.worker.config is before
+    assert step.prepare(replace(before, settings=changed), tls=False) == {}
+
+
+class Stepping:
+    """The supervisor's words to one worker."""
+
+    def __init__(self, bench: Bench) -> None:
+        self.fleet = bench.fleet
+        Reloading(bench.worker)
+
+    def hear(self, verb: str, blob: bytes = b"", **fields: object) -> dict[str, object]:
+        """A request, and its answer."""
+        self.fleet.handlers[verb](Message(verb, {"id": 1, **fields}, blob))
+        answer, found = self.fleet.sent.pop()
+        assert answer == f"re {verb}"
+        return found
+
+    def prepare(self, fresh: Config, tls: bool = True) -> dict[str, object]:
+        """The first step."""
+        return self.hear("prepare", pickle.dumps(fresh), tls=tls)
 
 
 def test_sizes_apply_without_closing(bench: Bench) -> None:
@@ -184,11 +222,3 @@ def test_server_fast_close(bench: Bench) -> None:
     bench.pass_time(0.4)
     assert not bench.alive(server)
     assert bench.error(client) == "database configuration changed"
-
-
-def test_settings_without_effect_are_named(bench: Bench) -> None:
-    """A reload names each setting in use whose behaviour is not built."""
-    settings(bench, max_client_conn=50)
-    assert not any("not built yet" in line for line in bench.log.lines)
-    change(bench, peers={2: PeerConfig(2, "/tmp")})
-    assert any("not built yet, without effect: [peers] host = /tmp" in line for line in bench.log.lines)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pgshoal.worker.stats import Totals, averages
+from pgshoal.worker.stats import Totals, added, averages, line, overall, total
 from tests.support import messages as m
 from tests.worker.bench import Bench, close
 
@@ -40,18 +40,45 @@ def test_no_period_no_averages() -> None:
     assert averages(Totals(xact_count=5), 0) == Totals()
 
 
-def test_a_period_ends_with_a_log_line(bench: Bench) -> None:
-    """After stats_period the line names the rates of that period, and SHOW STATS sees the same."""
+def test_the_whole_is_weighted_by_what_was_done() -> None:
+    """Times are per transaction of all databases; commands of the console count and take no time."""
+    deltas = {
+        "a": Totals(xact_count=300, query_count=300, xact_time_us=300),
+        "b": Totals(xact_count=100, query_count=100, xact_time_us=100_100),
+        "pgbouncer": Totals(xact_count=600, query_count=600),
+    }
+    found = overall(deltas, 1_000_000)
+    assert (found.xact_count, found.query_count, found.xact_time_us) == (1000, 1000, 251)
+
+
+def test_the_sum_of_nothing() -> None:
+    """Is nothing."""
+    assert total([]) == Totals()
+    assert added([]) == {}
+
+
+def test_the_supervisor_hears_of_what_has_changed(bench: Bench) -> None:
+    """At most once a second, and not at all from an idle worker."""
     client = bench.login()
     (server,) = bench.serve()
-    for _ in range(120):
+    for _ in range(3):
         bench.say(client, m.query("select 1"))
         bench.answer(server)
-    bench.pass_time(59)
-    assert not bench.log.has("stats: ")
+    bench.worker.stats.console_queries = 2
     bench.pass_time(1)
-    assert bench.log.has("stats: 2 xacts/s, 2 queries/s, 0 client parses/s")
-    totals, average = bench.worker.stats.by_database()["app"]
-    assert (totals.query_count, totals.client_login_count, average.query_count) == (120, 1, 2)
-    bench.pass_time(60)
-    assert bench.worker.stats.by_database()["app"][1].query_count == 0
+    bench.pass_time(0.4)
+    bench.pass_time(5)
+    told = [fields["databases"] for verb, fields in bench.fleet.sent if verb == "totals"]
+    assert len(told) == 1
+    app, console = Totals(*told[0]["app"]), Totals(*told[0]["pgbouncer"])
+    assert (app.query_count, app.client_login_count, console.query_count) == (3, 1, 2)
+    bench.say(client, m.query("select 1"))
+    bench.pass_time(1)
+    assert len([verb for verb, _ in bench.fleet.sent if verb == "totals"]) == 2
+
+
+def test_the_stats_line() -> None:
+    """PgBouncer's words."""
+    found = line(Totals(xact_count=2, query_count=3, client_bytes=5, xact_time_us=7))
+    assert found.startswith("2 xacts/s, 3 queries/s, 0 client parses/s")
+    assert found.endswith("in 5 B/s, out 0 B/s, xact 7 µs, query 0 µs, wait 0 µs")
