@@ -1,0 +1,148 @@
+"""Cancels in a fleet: they arrive wherever they land, and a storm of them harms nobody."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+import time
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+
+from tests.e2e.conftest import until
+from tests.support import messages as m
+from tests.support.cancelling import cancelled
+from tests.support.fakeclient import Closed, FakeClient
+from tests.support.pooler import Pooler, database
+from tests.support.postgres import Postgres
+
+CLIENTS = 50
+SENT = "successfully sent cancel request"
+
+
+@pytest.fixture
+def fleet(pg15: Postgres, engine: str) -> Iterator[Pooler]:
+    """Four workers."""
+    with Pooler(
+        {"app": database(pg15)}, engine=engine, workers=4, pool_mode="transaction", default_pool_size=60
+    ) as pooler:
+        yield pooler
+
+
+def logged_in(pooler: Pooler, protocol: int = m.PROTOCOL_3_0) -> FakeClient:
+    """A client as alice; its key is known."""
+    c = FakeClient((pooler.host, pooler.port))
+    c.login("alice", "app", protocol=protocol)
+    return c
+
+
+def bring(pooler: Pooler, key: bytes) -> None:
+    """A cancel request, and the end of its connection."""
+    with FakeClient((pooler.host, pooler.port)) as c:
+        c.send(m.cancel_request(key))
+        with pytest.raises(Closed):
+            c.read_bytes(1)
+
+
+def workers_of(pooler: Pooler) -> list[int]:
+    """The process ids of the workers."""
+    with open(f"/proc/{pooler.pid}/task/{pooler.pid}/children") as found:
+        return [int(pid) for pid in found.read().split()]
+
+
+def pids_in(pooler: Pooler, text: str) -> set[int]:
+    """The processes that have logged such a line."""
+    return {int(pid) for pid in re.findall(rf"\[(\d+)\] \S+ [^\n]*{re.escape(text)}", pooler.log_text())}
+
+
+@pytest.mark.parametrize(("protocol", "rounds"), [("3.0", 20), ("latest", 4)])
+def test_every_cancel_arrives(pg15: Postgres, fleet: Pooler, protocol: str, rounds: int) -> None:
+    """1000 cancels and 200, each over a connection of its own that any of four workers may get, with short and long keys."""
+    dsn = fleet.dsn("app", "alice", max_protocol_version=protocol)
+    found = asyncio.run(cancelled(dsn, pg15, CLIENTS, rounds))
+    print(f"protocol {protocol}: {sum(found)} of {CLIENTS * rounds} cancels arrived")
+    assert found == [CLIENTS] * rounds
+    until(lambda: len(pids_in(fleet, SENT)) == 4, "each worker had some of them")
+
+
+def test_keys_name_the_seat_of_their_worker(fleet: Pooler) -> None:
+    """Short keys in their first byte, long ones behind the peer id; no two are alike."""
+    clients = [logged_in(fleet, protocol) for protocol in (m.PROTOCOL_3_0, 0x30002) for _ in range(40)]
+    try:
+        short = [c.key for c in clients if len(c.key) == 8]
+        long = [c.key for c in clients if len(c.key) == 32]
+        assert (len(short), len(long)) == (40, 40)
+        assert len({c.key for c in clients}) == 80
+        seats = {key[0] for key in short} | {key[7] for key in long}
+        assert 1 < len(seats) <= 4
+    finally:
+        for c in clients:
+            c.close()
+
+
+def test_old_keys_of_a_worker_that_was_replaced_fail_quietly(pg15: Postgres, fleet: Pooler) -> None:
+    """Nobody is cancelled, nobody is told anything, and the log says so; new keys work at once."""
+    held = [logged_in(fleet, protocol) for protocol in (m.PROTOCOL_3_0, 0x30002) for _ in range(20)]
+    keys = [c.key for c in held]
+    for pid in workers_of(fleet):
+        os.kill(pid, signal.SIGKILL)
+    for c in held:
+        c.read_to_end()
+        c.close()
+    until(lambda: fleet.accepts() and len(workers_of(fleet)) == 4, "four workers again")
+    with fleet.connect() as conn:
+        conn.execute("select 1")
+        before = fleet.log_text().count("failed cancel request")
+        for key in keys:
+            bring(fleet, key)
+        until(lambda: fleet.log_text().count("failed cancel request") == before + len(keys), "a line for each")
+        assert conn.execute("select 1").fetchall() == [(1,)]
+    assert asyncio.run(cancelled(fleet.dsn("app", "alice"), pg15, 10, 2)) == [10, 10]
+
+
+def test_a_storm_of_cancels_starves_nobody(pg15: Postgres, fleet: Pooler) -> None:
+    """While connections bring forged and repeated keys as fast as they can, logins and queries go on."""
+
+    async def storm(keys: list[bytes], end: float) -> int:
+        sent = 0
+        while time.monotonic() < end:
+            reader, writer = await asyncio.open_connection(fleet.host, fleet.port)
+            writer.write(m.cancel_request(keys[sent % len(keys)]))
+            await reader.read()
+            writer.close()
+            sent += 1
+        return sent
+
+    async def work(end: float) -> int:
+        done = 0
+        while time.monotonic() < end:
+            conn = await psycopg.AsyncConnection.connect(fleet.dsn("app", "bob", connect_timeout=10))
+            await conn.execute("select 1")
+            await conn.close()
+            done += 1
+        return done
+
+    async def main(own: list[bytes]) -> tuple[int, int]:
+        forged = [bytes((seat,)) + os.urandom(7) for seat in range(10)]
+        end = time.monotonic() + 3
+        storms = [storm(own + forged, end) for _ in range(20)]
+        *sent, done = await asyncio.gather(*storms, work(end))
+        return sum(sent), done
+
+    targets = [logged_in(fleet) for _ in range(4)]
+    try:
+        for c in targets:
+            c.send(m.query("select pg_sleep(60)"))
+        sent, done = asyncio.run(main([c.key for c in targets]))
+        print(f"{sent} cancel requests, {done} logins meanwhile")
+        assert done > 10
+        for c in targets:
+            assert m.error_fields(c.read_until("E")[-1].payload)["C"] == "57014"
+    finally:
+        for c in targets:
+            c.close()
+    assert len(workers_of(fleet)) == 4
+    assert asyncio.run(cancelled(fleet.dsn("app", "alice"), pg15, 10)) == [10]
