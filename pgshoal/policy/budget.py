@@ -76,13 +76,13 @@ def gives_way(
     if limit <= 0 or held <= 0:
         return ""
     free = limit - sum(cell.used for cell in cells)
-    rivals = _claims(cells, seat, limit, workers, now_us)
-    if free + leaving < 0 and held > _shares(cells, seat, limit, workers).get(seat, 0):
-        return "idle"  # the limit was lowered
-    if not rivals or free + leaving >= sum(cell.waiting for _, cell in rivals):
-        return ""
-    if _owed(cells, seat, limit, workers, now_us, free) > leaving:
+    rivals = [cell for _, cell in _claims(cells, seat, limit, workers, now_us)]
+    if rivals and _owed(cells, seat, limit, workers, now_us, free) > leaving:
         return "busy"
+    if free + leaving < 0 and held > _shares(cells, seat, limit, workers)[seat]:
+        return "idle"  # the limit was lowered
+    if not rivals or free + leaving >= sum(cell.waiting for cell in rivals):
+        return ""
     return "idle" if idle_us is None or idle_us >= KEEP_IDLE_US else ""
 
 
