@@ -55,6 +55,9 @@ def run(
 def check(
     file: ConfigFile,
     every: Annotated[bool, typer.Option("--all", help="Show defaults too.")] = False,
+    live: Annotated[
+        bool, typer.Option("--live", help="Ask the servers for max_connections; 1 if not all fits, 2 if one is silent.")
+    ] = False,
 ) -> None:
     """Validate FILE and show what is in effect."""
     from pgshoal.config.check import check as examine
@@ -67,6 +70,10 @@ def check(
         raise typer.Exit(1) from None
     for line in report.lines():
         typer.echo(line)
+    if live:
+        from pgshoal.fleet.outlook import main as look_ahead
+
+        raise typer.Exit(look_ahead(file))
 
 
 @app.command()

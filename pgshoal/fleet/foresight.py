@@ -1,0 +1,126 @@
+"""Asks all servers of a configuration for their limits, and says whether its possible connections fit."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from pgshoal.config.model import Config
+from pgshoal.fleet.probe import CannotAsk, ask
+from pgshoal.policy import foresight
+from pgshoal.policy.foresight import Place, ServerFacts, Verdict, place_text
+from pgshoal.worker.log import Log
+
+#: A server is not asked again for what it said this long ago: each question takes one connection beside the pools.
+_KEPT_S: Final = 3600.0
+_AT_ONCE: Final = 8
+_LINES_MAX: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """What the servers said, and those that did not."""
+
+    verdicts: list[Verdict]
+    errors: Mapping[Place, str]
+    missing: list[str]
+
+    @property
+    def exit_code(self) -> int:
+        """0 all fits, 1 something does not, 2 a server could not be asked."""
+        if any(not verdict.fits for verdict in self.verdicts):
+            return 1
+        return 2 if self.errors else 0
+
+    def warnings(self) -> Iterator[str]:
+        """What an operator should know; nothing if all fits."""
+        yield from (verdict.line() for verdict in self.verdicts if not verdict.fits)
+        yield from self.missing
+        for place, reason in self.errors.items():
+            yield f"server {place_text(place)}: cannot ask for its max_connections: {reason}"
+
+
+@dataclass(slots=True)
+class Memory:
+    """Facts by place, with the time (loop) they were asked at."""
+
+    facts: dict[Place, tuple[ServerFacts, float]] = field(default_factory=dict)
+
+    def fresh(self, place: Place, now_s: float) -> ServerFacts | None:
+        """What need not be asked again."""
+        kept = self.facts.get(place)
+        return kept[0] if kept is not None and now_s - kept[1] < _KEPT_S else None
+
+
+async def look(config: Config, memory: Memory) -> Outlook:
+    """Ask whom `memory` does not know, a few at a time; takes at most server_connect_timeout for each of those."""
+    loop = asyncio.get_running_loop()
+    places = list(dict.fromkeys(place for pool in foresight.pools(config) for place in pool.places))
+    facts: dict[Place, ServerFacts] = {}
+    errors: dict[Place, str] = {}
+    gate = asyncio.Semaphore(_AT_ONCE)
+
+    async def one(place: Place) -> None:
+        known = memory.fresh(place, loop.time())
+        if known is None:
+            async with gate:
+                try:
+                    known = await ask(config, place)
+                except CannotAsk as error:
+                    errors[place] = str(error)
+                    return
+            memory.facts[place] = (known, loop.time())
+        facts[place] = known
+
+    await asyncio.gather(*(one(place) for place in places))
+    in_order = {place: facts[place] for place in places if place in facts}
+    return Outlook(foresight.assess(config, in_order), errors, foresight.missing(config, in_order))
+
+
+class Keeper(Protocol):
+    """What of the supervisor is needed here."""
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """Where everything here happens."""
+
+    @property
+    def log(self) -> Log:
+        """The fleet's log."""
+
+    @property
+    def config(self) -> Config:
+        """What is in effect now."""
+
+
+class Foresight:
+    """Looks at start and after a reload, beside everything else, and warns."""
+
+    def __init__(self, supervisor: Keeper) -> None:
+        self._supervisor = supervisor
+        self._memory = Memory()
+        self._task: asyncio.Task[None] | None = None
+
+    def look(self) -> None:
+        """Begin; a look that is under way is given up, as its configuration is not the one in effect."""
+        self.close()
+        self._task = self._supervisor.loop.create_task(self._look(self._supervisor.config))
+
+    def close(self) -> None:
+        """The fleet ends."""
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
+
+    async def _look(self, config: Config) -> None:
+        try:
+            lines = list((await look(config, self._memory)).warnings())
+        except Exception as error:
+            # Whatever a server says must not disturb the fleet.
+            lines = [f"cannot compare max_connections: {type(error).__name__}: {error}"]
+        for line in lines[:_LINES_MAX]:
+            self._supervisor.log.warning(line)
+        if len(lines) > _LINES_MAX:
+            self._supervisor.log.warning(f"and {len(lines) - _LINES_MAX} more: see pgshoal check {config.path} --live")
