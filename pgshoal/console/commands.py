@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from pgshoal.console import ledger
 from pgshoal.console.grammar import BadCommand, Command, parse
 from pgshoal.console.merge import gathered, merge
 from pgshoal.console.rows import ROWS
@@ -112,8 +113,9 @@ def _show_table(request: Request, table: Table) -> bytes | None:
         return _rows(table, own())
 
     def finish(answer: Mapping[str, Any] | None) -> bytes:
-        notice = _missing(answer)
-        return notice + _rows(table, merge(table, gathered(own(), answer)))
+        found = gathered(own(), answer)
+        rows = ledger.rows(request.worker, found) if table.name == "LEDGER" else merge(table, found)
+        return _missing(answer) + _rows(table, rows)
 
     request.session.ask("gather", {"what": source}, finish, limit_s=_GATHER_LIMIT_S)
     return None

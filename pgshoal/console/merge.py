@@ -16,11 +16,15 @@ _SOCKETS: Final = frozenset({"ACTIVE_SOCKETS", "CLIENTS", "SERVERS", "SOCKETS"})
 
 @dataclass(frozen=True, slots=True)
 class Gathered:
-    """One source's rows of every worker; of STATS also what the supervisor knows of the last period."""
+    """One source's rows of every worker, and what the supervisor adds.
+
+    To STATS: what the last period has brought. To LEDGER: by row, the slots of servers whose backends are still to end.
+    """
 
     parts: Sequence[Sequence[Row]]
     deltas: Mapping[str, Totals] = field(default_factory=dict)
     period_us: int = 0
+    dying: Mapping[int, int] = field(default_factory=dict)
 
 
 def gathered(own: Sequence[Row], answer: Mapping[str, Any] | None) -> Gathered:
@@ -28,11 +32,14 @@ def gathered(own: Sequence[Row], answer: Mapping[str, Any] | None) -> Gathered:
     parts = [own]
     deltas: Mapping[str, Totals] = {}
     period_us = 0
+    dying: Mapping[int, int] = {}
     for part in (answer or {}).get("parts", ()):
         parts.append([tuple(row) for row in part["rows"]])
         if "period_us" in part:
             deltas, period_us = _counted(part["deltas"]), part["period_us"]
-    return Gathered(parts, deltas, period_us)
+        if "dying" in part:
+            dying = dict(part["dying"])
+    return Gathered(parts, deltas, period_us, dying)
 
 
 def merge(table: Table, found: Gathered) -> list[Row]:

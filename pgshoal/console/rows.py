@@ -275,8 +275,10 @@ def _workers(worker: Worker, console: AdminConsole) -> list[Row]:
 
 
 def _ledger(worker: Worker, console: AdminConsole) -> list[Row]:
-    """Every worker sees all of it."""
-    return []
+    """(kind, database, user, row): the ledger itself does not know names; see ledger.py."""
+    named = [(*key, row) for key, row in worker.budget.named().items()]
+    named += [(kind, name, "", row) for (kind, name), row in worker.admissions.named().items()]
+    return [(int(kind), name, user, row) for kind, name, user, row in named]
 
 
 def _version(worker: Worker, console: AdminConsole) -> list[Row]:

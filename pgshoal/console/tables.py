@@ -213,12 +213,12 @@ _WORKERS = (
 )
 
 _LEDGER = (
-    *_texts(
-        "each", kind="pool, database, user, clients, database clients or user clients", name="database", user="user"
-    ),
-    *_ints("each", limit="what the fleet may hold; 0 is no limit", used="what it holds", waiting="who waits for more"),
-    Column("workers", "text", "what each seat holds, as seat:used", "each"),
-    Column("dying", "int4", "of those used: held by processes that have ended, until their backends are gone", "each"),
+    *_texts("key", kind="pool, database, user, clients, database clients, user clients or peer"),
+    *_texts("key", database="database, or number of the peer", user="user"),
+    Column("limit", "int4", "what the fleet may hold; 0 is no limit", "first"),
+    *_ints("first", used="what it holds, the reserve of a pool included", waiting="clients that wait for more"),
+    Column("workers", "text", "what each worker holds, as number:used", "first"),
+    Column("dying", "int4", "of those used: slots of servers that are closed and whose backends still live", "first"),
 )
 
 TABLES: dict[str, Table] = _list(

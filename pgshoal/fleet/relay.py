@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 #: A worker that is stopped, or very busy, must not hang the console; its rows are then missing.
 GATHER_LIMIT_S: Final = 2.0
-#: What the supervisor alone knows, or any worker alone.
-_NOT_GATHERED: Final = frozenset({"WORKERS", "LEDGER"})
 
 #: {"error": key of a refusal} or {"reached": False if it was taken back before it was reached}.
 Result = dict[str, Any]
@@ -78,6 +76,11 @@ class Relay:
             "shutdown": self._shutdown,
         }
 
+    def adopt(self) -> None:
+        """Go on with the supervisor's state after a re-execution."""
+        kept = self._fleet.state["welcomes"]
+        self._welcomes = {(each["database"], each["user"]): each["parameters"] for each in kept}
+
     # -- workers come and go
 
     def attach(self, child: Child) -> None:
@@ -119,7 +122,10 @@ class Relay:
             parts.append({"number": None, **self.figures.part()})
         elif what == "WORKERS":
             parts.append({"number": None, "rows": self.figures.workers()})
-        others = [] if what in _NOT_GATHERED else self._fleet.others(child)
+        elif what == "LEDGER":
+            parts.append({"number": None, "rows": [], "dying": list(self._fleet.undertaker.dying_rows().items())})
+        # Nobody but the supervisor knows of the workers.
+        others = [] if what == "WORKERS" else self._fleet.others(child)
 
         def done(asked: Round) -> None:
             timer.cancel()

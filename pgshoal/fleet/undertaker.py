@@ -120,6 +120,11 @@ class Undertaker:
         """Servers of the seat that nobody uses and whose backends may still live."""
         return self._dying[seat]
 
+    def dying_rows(self) -> Counter[int]:
+        """Ledger rows in which such servers of any seat count, and how many in each."""
+        every = (held for servers in self._held.values() for held in servers.values())
+        return Counter(row for held in every if held.dying for row in held.rows)
+
     def counted(self, seat: int) -> Counter[int]:
         """Ledger rows in which the servers of a seat count, and how many in each."""
         return Counter(row for held in self._held.get(seat, {}).values() for row in held.rows)

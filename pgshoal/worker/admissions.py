@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from pgshoal.config import effective
@@ -41,6 +41,10 @@ class Admissions:
         if row is None:
             row = self._rows[kind, name] = self._ledger.row(kind, name)
         return row if self._ledger.admit(row, limit) else None
+
+    def named(self) -> Mapping[tuple[Kind, str], int]:
+        """The rows in use, for SHOW LEDGER: (kind, database or user) -> row."""
+        return {(Kind.CLIENTS, ""): self._everybody, **self._rows}
 
     def leave(self, rows: Iterable[int]) -> None:
         """The client has gone."""

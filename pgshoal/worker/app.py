@@ -157,6 +157,7 @@ class Worker:
     def start(self) -> None:
         """Make the records and begin the maintenance; listeners are opened by the caller."""
         self.pools.load()
+        self.pause.adopt(self.fleet.state)
         self.giving.start()
         self.warm()
         self._tick()
@@ -180,6 +181,7 @@ class Worker:
         """End the worker."""
         if self.exit_code is None:
             self.exit_code = code
+            self.stats.report()
             self.on_stop()
 
     def close(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pgshoal.config import effective
@@ -66,6 +66,10 @@ class Budget:
             row = self._names[key] = self.ledger.row(kind, name, user)
             self._keys[row] = key
         return row
+
+    def named(self) -> Mapping[tuple[Kind, str, str], int]:
+        """The rows of this worker's pools, for SHOW LEDGER: (kind, database or user, user of a pool) -> row."""
+        return self._names
 
     def release(self, rows: Rows) -> None:
         """A pool or a slot does not need its rows any more."""

@@ -30,6 +30,7 @@ class Kind(IntEnum):
     CLIENTS = 4
     DATABASE_CLIENTS = 5
     USER_CLIENTS = 6
+    PEER = 7  # cancel requests on their way to another node
 
 
 @dataclass(frozen=True, slots=True)
