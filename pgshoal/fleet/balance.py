@@ -61,6 +61,18 @@ class Letterboxes:
         if lent:
             self._tell()
 
+    def export(self) -> list[list[int]]:
+        """The boxes' descriptors, which must stay open across exec: what lies in them is for the next program."""
+        return [[sock.fileno() for sock in pair] for pair in self._pairs]
+
+    def adopt(self, exported: list[list[int]]) -> None:
+        """Go on with those, before the workers are attached."""
+        self.close()
+        self._pairs = [(socket.socket(fileno=slot), socket.socket(fileno=box)) for slot, box in exported]
+        for pair in self._pairs:
+            for sock in pair:
+                sock.setblocking(False)
+
     def close(self) -> None:
         """The end of the fleet, or of this program: what still lies in the boxes is closed with them."""
         for pair in self._pairs:

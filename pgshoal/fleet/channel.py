@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import array
 import contextlib
-import itertools
 import json
 import os
 import select
@@ -102,7 +101,8 @@ class Channel:
         self._failed = failed
         self._handlers: dict[str, Handler] = {}
         self._asked: dict[int, Done] = {}
-        self._numbers = itertools.count(1)
+        self._number = 0
+        self._owed: set[int] = set()
         self._out: deque[tuple[memoryview, int]] = deque()
         self._out_bytes = 0
         self._in = bytearray()
@@ -137,7 +137,8 @@ class Channel:
         self, verb: str, done: Done, fields: Mapping[str, Any] | None = None, blob: bytes = b"", fd: int = -1
     ) -> int:
         """Send a request; `done` gets the answer, or None if the channel ends first. Its number serves `forget`."""
-        number = next(self._numbers)
+        self._number += 1
+        number = self._number
         if not self.open:
             self._loop.call_soon(done, None)
             return number
@@ -151,6 +152,7 @@ class Channel:
 
     def reply(self, request: Message, fields: Mapping[str, Any] | None = None, blob: bytes = b"") -> None:
         """Answer a request."""
+        self._owed.discard(request["id"])
         self.send("", {**(fields or {}), "re": request["id"]}, blob)
 
     # -- hearing
@@ -231,6 +233,8 @@ class Channel:
             if done is not None:
                 done(message)
             return
+        if "id" in message.fields:
+            self._owed.add(message["id"])
         handler = self._handlers.get(message.verb)
         if handler is not None:
             handler(message)
@@ -262,6 +266,37 @@ class Channel:
     def _writable(self) -> None:
         self._loop.remove_writer(self._sock.fileno())
         self._flush()
+
+    # -- across a re-execution
+
+    @property
+    def owes(self) -> int:
+        """How many requests were not answered yet."""
+        return len(self._owed)
+
+    def export(self) -> dict[str, Any]:
+        """What the next program needs to go on, with descriptor numbers; from now on nothing may be heard or said."""
+        return {
+            "fd": self.fileno(),
+            "number": self._number,
+            "owed": sorted(self._owed),
+            "in": self._in.hex(),
+            "in_fds": list(self._fds),
+            "out": [[bytes(packet).hex(), fd] for packet, fd in self._out],
+        }
+
+    def adopt(self, state: Mapping[str, Any]) -> None:
+        """Go on from there. What was asked of the program before is answered with `reached` false."""
+        self._number = state["number"]
+        self._in += bytes.fromhex(state["in"])
+        self._fds.extend(state["in_fds"])
+        for text, fd in state["out"]:
+            packet = memoryview(bytes.fromhex(text))
+            self._out.append((packet, fd))
+            self._out_bytes += len(packet)
+        self._flush()
+        for number in state["owed"]:
+            self.send("", {"re": number, "reached": False, "parts": [], "missing": []})
 
     # -- the end
 

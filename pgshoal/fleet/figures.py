@@ -47,14 +47,19 @@ class Figures:
         self._carried = added([self._carried, self._latest.pop(child, {})])
         self._cpu.pop(child, None)
 
-    def export(self) -> dict[str, list[int]]:
-        """All that was counted so far, for a supervisor that takes over while all workers are replaced."""
-        return {name: list(astuple(each)) for name, each in self._now().items()}
+    def export(self) -> dict[str, dict[str, list[int]]]:
+        """For a supervisor that takes over: what the dead have left, and all that was counted so far."""
+        carried, now = (
+            {name: list(astuple(each)) for name, each in found.items()} for found in (self._carried, self._now())
+        )
+        return {"carried": carried, "now": now}
 
-    def adopt(self, exported: Mapping[str, Sequence[int]]) -> None:
-        """Go on from there."""
-        self._carried = added([self._carried, {name: Totals(*counts) for name, counts in exported.items()}])
-        self._older = self._newer = dict(self._carried)
+    def adopt(self, exported: Mapping[str, Mapping[str, Sequence[int]]]) -> None:
+        """Go on from there; the living report their own totals within a second."""
+        self._carried, now = (
+            {name: Totals(*counts) for name, counts in exported[key].items()} for key in ("carried", "now")
+        )
+        self._older = self._newer = now
 
     # -- every second
 

@@ -15,10 +15,11 @@ class Fatal(Exception):
 class Pidfile:
     """Checked when it is made, written when all sockets are open, removed at the end."""
 
-    def __init__(self, path: str, log: Log) -> None:
+    def __init__(self, path: str, log: Log, ours: bool = False) -> None:
+        """`ours`: this process has written it, before it became this program."""
         self.path = Path(path) if path else None
-        self.written = False
-        if self.path is None or not self.path.exists():
+        self.written = ours and self.path is not None
+        if ours or self.path is None or not self.path.exists():
             return
         if _alive(self.path):
             raise Fatal(f"pidfile '{path}' exists, another instance running?")

@@ -29,7 +29,7 @@ class Pulse:
         self._timer = self._supervisor.loop.call_later(PERIOD_S, self.begin)
         for child in list(self._supervisor.children):
             self._beat(child)
-        reap_strangers([child.pid for child in self._supervisor.children])
+        reap_strangers({child.pid for child in self._supervisor.children} | self._supervisor.assistants)
         self._supervisor.log.flush()
 
     def close(self) -> None:

@@ -74,6 +74,8 @@ class Relay:
             "reload": self._reload,
             "set": self._set,
             "shutdown": self._shutdown,
+            "restart": self._restart,
+            "upgrade": self._upgrade,
         }
 
     def adopt(self) -> None:
@@ -225,6 +227,15 @@ class Relay:
         if message["mode"] != "now":
             child.channel.reply(message)
         self._fleet.shutdown(message["mode"])
+
+    def _restart(self, child: Child, message: Message) -> None:
+        self._fleet.log.log("RESTART command issued")
+        deadline_s = message.fields.get("deadline_s")
+        self._fleet.restart(deadline_s, lambda wrong: child.channel.reply(message, {"error": wrong}))
+
+    def _upgrade(self, child: Child, message: Message) -> None:
+        self._fleet.log.log("UPGRADE command issued")
+        self._fleet.upgrade(lambda wrong: child.channel.reply(message, {"error": wrong}))
 
     # -- what others need not ask a server for
 

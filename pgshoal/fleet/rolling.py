@@ -41,6 +41,8 @@ class Rolling:
         fleet = self._fleet
         if self.busy:
             done("a restart is under way")
+        elif fleet.upgrading.busy:
+            done("an upgrade is under way")
         elif not fleet.up or fleet.state["shutdown"] or fleet.exit_code is not None:
             done("the fleet is starting or shutting down")
         else:

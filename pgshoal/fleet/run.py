@@ -10,10 +10,11 @@ from pgshoal import __version__
 from pgshoal.config.load import load
 from pgshoal.config.model import Config
 from pgshoal.errors import ConfigError
-from pgshoal.fleet import hygiene, signals
+from pgshoal.fleet import hygiene, signals, takeover, upgrade
 from pgshoal.fleet.listening import CannotListen
 from pgshoal.fleet.pidfile import Fatal, Pidfile
 from pgshoal.fleet.supervisor import Supervisor
+from pgshoal.fleet.takeover import Estate
 from pgshoal.worker import account
 from pgshoal.worker.log import Log
 from pgshoal.worker.reload import warn_unbuilt
@@ -36,36 +37,49 @@ def main(config_path: str, *, quiet: bool = False, overrides: Mapping[str, str] 
     log = PromptLog(stderr=not quiet)
     hygiene.forbid_core_dumps()
     try:
+        estate = takeover.inherited(os.environ)
+    except (takeover.CannotTakeOver, ValueError, OSError) as error:
+        log.fatal(str(error))
+        return 1
+    try:
         config = load(config_path, overrides)
     except (ConfigError, OSError) as error:
         log.error(str(error))
-        log.fatal("cannot load config file")
+        if estate is None or not estate.tried:
+            log.fatal("cannot load config file")
         return 1
     try:
-        return _serve(config, log, quiet, dict(overrides or {}))
-    except Fatal as error:
+        if estate is not None and estate.tried:
+            takeover.attempt(estate)
+            upgrade.fitting(config, estate)
+            return 0
+        return _serve(config, log, quiet, dict(overrides or {}), estate)
+    except (Fatal, takeover.CannotTakeOver) as error:
         log.fatal(str(error))
         return 1
 
 
-def _serve(config: Config, log: Log, quiet: bool, overrides: dict[str, str]) -> int:
+def _serve(config: Config, log: Log, quiet: bool, overrides: dict[str, str], estate: Estate | None) -> int:
+    if estate is not None:
+        config = upgrade.fitting(config, estate)
     settings = config.settings
     _become(settings.user)
     _open_log(config, log, quiet)
     for warning in config.warnings:
         log.error(str(warning))
     warn_unbuilt(config, log)
-    pidfile = Pidfile(settings.pidfile, log)
+    pidfile = Pidfile(settings.pidfile, log, ours=estate is not None)
     loop = asyncio.new_event_loop()
     try:
-        supervisor = Supervisor(config, log, loop, overrides, quiet)
+        supervisor = Supervisor(config, log, loop, overrides, quiet, estate)
     except (ConfigError, OSError) as error:
         raise Fatal(str(error)) from error
     hygiene.raise_descriptor_limit(config, log, supervisor.workers)
     try:
-        supervisor.sockets.open(settings)
-        pidfile.write()
-        return _run(supervisor)
+        if estate is None:
+            supervisor.sockets.open(settings)
+            pidfile.write()
+        return _run(supervisor, estate)
     except CannotListen as error:
         raise Fatal(str(error)) from error
     finally:
@@ -74,7 +88,7 @@ def _serve(config: Config, log: Log, quiet: bool, overrides: dict[str, str]) -> 
         loop.close()
 
 
-def _run(supervisor: Supervisor) -> int:
+def _run(supervisor: Supervisor, estate: Estate | None) -> int:
     loop = supervisor.loop
     asyncio.set_event_loop(loop)
     signals.install(supervisor)
@@ -86,7 +100,12 @@ def _run(supervisor: Supervisor) -> int:
         supervisor.notify("READY=1")
 
     supervisor.on_up = up
-    supervisor.begin()
+    if estate is None:
+        supervisor.begin()
+    else:
+        upgrade.adopt(supervisor, estate)
+        supervisor.pulse.begin()
+        loop.call_soon(supervisor.restart, None, lambda wrong: None)
     if supervisor.exit_code is None or supervisor.children:
         loop.run_forever()
     return supervisor.exit_code or 0

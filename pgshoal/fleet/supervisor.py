@@ -10,7 +10,7 @@ import socket
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pgshoal.config.model import Config
 from pgshoal.fleet.balance import Letterboxes
@@ -27,7 +27,11 @@ from pgshoal.fleet.relay import Relay
 from pgshoal.fleet.rolling import DEADLINE_S, Done, Rolling
 from pgshoal.fleet.spawn import spawn
 from pgshoal.fleet.undertaker import Undertaker
+from pgshoal.fleet.upgrade import Upgrade
 from pgshoal.worker.log import Log
+
+if TYPE_CHECKING:
+    from pgshoal.fleet.takeover import Estate
 
 #: Seven bits of a cancel key.
 SEATS_MAX: Final = 127
@@ -66,16 +70,21 @@ class Supervisor:
         loop: asyncio.AbstractEventLoop,
         overrides: Mapping[str, str] | None = None,
         quiet: bool = False,
+        estate: Estate | None = None,
     ) -> None:
+        """`estate`: what a program of the same process has left; `upgrade.adopt` must follow."""
         settings = config.settings
         self.config = config
         self.log = log
         self.loop = loop
         self.overrides = dict(overrides or {})
         self.quiet = quiet
-        self.workers = settings.workers or usable_cpus()
+        self.workers = estate["workers"] if estate else settings.workers or usable_cpus()
         self.cpus = affinity(settings.worker_cpu_affinity, self.workers)
-        self.ledger = Ledger.create(min(2 * self.workers + 2, SEATS_MAX))
+        if estate:
+            self.ledger = Ledger.attach(estate["ledger"], estate["bells"], -1)
+        else:
+            self.ledger = Ledger.create(min(2 * self.workers + 2, SEATS_MAX))
         self.ledger.set_fleet(self.workers, settings.budget == "static")
         self.sockets = Sockets(self.workers, log)
         self.key_secret = os.urandom(32)
@@ -95,6 +104,8 @@ class Supervisor:
         #: called once, when every number has had a worker that serves
         self.on_up: Callable[[], None] = lambda: None
         self._empty: set[Child] = set()
+        #: processes of ours that are no workers
+        self.assistants: set[int] = set()
         self.undertaker = Undertaker(self)
         self.letterboxes = Letterboxes(self)
         self.cancels = Cancels(self)
@@ -103,6 +114,7 @@ class Supervisor:
         self.lending = Lending(self)
         self.pulse = Pulse(self)
         self.rolling = Rolling(self)
+        self.upgrading = Upgrade(self)
 
     # -- who is there
 
@@ -113,6 +125,11 @@ class Supervisor:
     def others(self, child: Child | None) -> list[Child]:
         """All workers that serve, but this one."""
         return [one for one in self.children if one is not child and one.ready]
+
+    def is_whole(self) -> bool:
+        """Whether every number is served, and nobody has told the fleet to end."""
+        serving = all(post.child is not None and post.child.ready for post in self.posts)
+        return self.up and serving and not self.state["shutdown"] and self.exit_code is None
 
     def now_s(self) -> float:
         """Monotonic."""
@@ -141,7 +158,7 @@ class Supervisor:
         finally:
             theirs.close()
         self.generation += 1
-        child = self._child(number, seat, self.generation, pid, ours)
+        child = self.child(number, seat, self.generation, pid, ours)
         self.ledger.occupy(seat, number)
         self._boot(child)
         return child
@@ -149,7 +166,7 @@ class Supervisor:
     def _is_free(self, seat: int) -> bool:
         return self.worker_for(seat) is None and self.ledger.free(seat)
 
-    def _child(self, number: int, seat: int, generation: int, pid: int, sock: socket.socket) -> Child:
+    def child(self, number: int, seat: int, generation: int, pid: int, sock: socket.socket) -> Child:
         """Make the record of a process and listen to it."""
         channel = Channel(
             sock, self.loop, lambda: self._channel_ended(child), lambda verb, error: self._failed(child, verb, error)
@@ -343,6 +360,10 @@ class Supervisor:
     def restart(self, deadline_s: float | None, done: Done) -> None:
         """RESTART: replace all workers, one after another."""
         self.rolling.begin(DEADLINE_S if deadline_s is None else deadline_s, done)
+
+    def upgrade(self, done: Done) -> None:
+        """UPGRADE: replace the supervisor's program, then all workers."""
+        self.upgrading.begin(done)
 
     def reload(self) -> None:
         """RELOAD; the log says what becomes of it."""
