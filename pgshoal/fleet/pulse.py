@@ -23,6 +23,7 @@ class Pulse:
     def __init__(self, supervisor: Supervisor) -> None:
         self._supervisor = supervisor
         self._timer: asyncio.TimerHandle | None = None
+        self._asked: set[Child] = set()
 
     def begin(self) -> None:
         """Until `close`."""
@@ -45,11 +46,12 @@ class Pulse:
                 f"worker {child.number} (pid {child.pid}) has not answered for {SILENCE_MAX_S} s, killing it"
             )
             fleet.kill(child)
-        elif child.ready and child.silent_s == PERIOD_S:
+        elif child.ready and child not in self._asked:
+            self._asked.add(child)
             child.channel.ask("ping", lambda answer: self._answered(child, answer))
 
-    @staticmethod
-    def _answered(child: Child, answer: Message | None) -> None:
+    def _answered(self, child: Child, answer: Message | None) -> None:
+        self._asked.discard(child)
         if answer is not None:
             child.silent_s = 0
             child.vitals = {name: int(value) for name, value in answer.fields.items() if name != "re"}
