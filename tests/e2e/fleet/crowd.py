@@ -8,7 +8,8 @@ import struct
 import threading
 import time
 from collections import Counter
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 from tests.support import messages as m
 from tests.support.postgres import Postgres
@@ -59,55 +60,107 @@ class Monitor(threading.Thread):
             self.end()
 
 
-class Client:
-    """One client of the crowd; `run` says how it ended: served, reset (by itself), lost, or what it was told."""
+class Refused(Exception):
+    """The pooler has said why."""
 
-    def __init__(self, address: tuple[str, int], user: str = "alice", dbname: str = "app") -> None:
-        self._address = address
-        self._startup = m.startup({"user": user, "database": dbname})
 
-    async def run(self, sql: str, reset_after_s: float | None = None) -> str:
-        """Connect, ask once and leave; or reset the connection in the middle."""
+class Session:
+    """A raw session that may stay; `seat` says which worker has it."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+        self.seat = -1
+
+    @classmethod
+    async def open(cls, address: tuple[str, int], user: str = "alice", dbname: str = "app") -> Session:
+        """Logged in; Refused if not."""
+        session = cls(*await asyncio.open_connection(*address))
         try:
-            async with asyncio.timeout(CLIENT_LIMIT_S):
-                return await self._run(sql, reset_after_s)
-        except TimeoutError:
-            return "never answered"
-        except ConnectionRefusedError:
-            return "refused"
-        except (OSError, asyncio.IncompleteReadError):
-            return "lost"
+            session._writer.write(m.startup({"user": user, "database": dbname}))
+            await session._until_ready()
+        except BaseException:
+            session.close()
+            raise
+        return session
 
-    async def _run(self, sql: str, reset_after_s: float | None) -> str:
-        reader, writer = await asyncio.open_connection(*self._address)
-        try:
-            writer.write(self._startup)
-            told = await self._until_ready(reader)
-            if told:
-                return told
-            writer.write(m.query(sql))
-            if reset_after_s is not None:
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(reset_after_s):
-                        return await self._until_ready(reader) or "served"
-                sock = writer.get_extra_info("socket")
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-                return "reset"
-            return await self._until_ready(reader) or "served"
-        finally:
-            writer.transport.abort()
+    async def ask(self, sql: str) -> None:
+        """One query and its whole answer; Refused if that is an error."""
+        self._writer.write(m.query(sql))
+        await self._until_ready()
 
-    @staticmethod
-    async def _until_ready(reader: asyncio.StreamReader) -> str:
-        """The text of an error that came before, or ""."""
+    def close(self, reset: bool = False) -> None:
+        """Leave without a word."""
+        if reset:
+            sock = self._writer.get_extra_info("socket")
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self._writer.transport.abort()
+
+    async def _until_ready(self) -> None:
         told = ""
         while True:
-            kind, length = struct.unpack("!cI", await reader.readexactly(5))
-            payload = await reader.readexactly(length - 4)
-            if kind == b"Z":
-                return told
-            if kind == b"E":
+            kind, length = struct.unpack("!cI", await self._reader.readexactly(5))
+            payload = await self._reader.readexactly(length - 4)
+            if kind == b"K":
+                self.seat = payload[0]
+            elif kind == b"E":
                 fields = m.error_fields(payload)
                 told = fields["M"]
                 if fields["S"] in ("FATAL", "PANIC"):
-                    return told
+                    raise Refused(told)
+            elif kind == b"Z" and told:
+                raise Refused(told)
+            elif kind == b"Z":
+                return
+
+
+async def visit(address: tuple[str, int], sql: str, reset_after_s: float | None = None) -> str:
+    """Connect, ask once and leave, or reset in the middle: served, reset, lost, refused, or what the pooler says."""
+    try:
+        async with asyncio.timeout(CLIENT_LIMIT_S):
+            session = await Session.open(address)
+            try:
+                async with asyncio.timeout(reset_after_s):
+                    await session.ask(sql)
+            except TimeoutError:
+                if reset_after_s is None:
+                    raise
+                session.close(reset=True)
+                return "reset"
+            finally:
+                session.close()
+            return "served"
+    except Refused as refused:
+        return str(refused)
+    except TimeoutError:
+        return "never answered"
+    except ConnectionRefusedError:
+        return "refused"
+    except (OSError, asyncio.IncompleteReadError):
+        return "lost"
+
+
+@asynccontextmanager
+async def settled(
+    address: tuple[str, int], wanted: dict[int, int], user: str = "alice"
+) -> AsyncIterator[dict[int, list[Session]]]:
+    """Sessions in chosen workers, as many per seat as wanted; they leave at the end."""
+    kept: dict[int, list[Session]] = {seat: [] for seat in wanted}
+    spare: list[Session] = []
+    try:
+        for _ in range(500):
+            if all(len(kept[seat]) == count for seat, count in wanted.items()):
+                break
+            session = await Session.open(address, user)
+            mine = kept.get(session.seat)
+            (spare if mine is None or len(mine) == wanted[session.seat] else mine).append(session)
+        assert {seat: len(found) for seat, found in kept.items()} == wanted
+        await _leave(spare)
+        yield kept
+    finally:
+        await _leave([*spare, *(session for found in kept.values() for session in found)])
+
+
+async def _leave(sessions: list[Session]) -> None:
+    for session in sessions:
+        session.close()
+    await asyncio.sleep(0.02)  # a transport needs a turn of the loop to end

@@ -9,10 +9,9 @@ import signal
 import time
 from collections import Counter
 from contextlib import suppress
-from typing import Any
 
-from tests.e2e.conftest import MakePooler, until
-from tests.e2e.fleet.crowd import Client, Monitor
+from tests.e2e.conftest import MakePooler, backends, until
+from tests.e2e.fleet.crowd import Monitor, Session, settled, visit
 from tests.support.pooler import Pooler, database
 from tests.support.postgres import Postgres
 
@@ -30,7 +29,7 @@ async def _crowd(pooler: Pooler, dice: random.Random, seconds: float) -> Counter
         for _ in range(CROWD // bursts):
             middle = dice.uniform(0.05, 0.4) if dice.random() < 1 / 3 else None
             sql = "select 1" if middle is None else "select pg_sleep(0.5)"
-            ends.append(asyncio.create_task(Client(address).run(sql, middle)))
+            ends.append(asyncio.create_task(visit(address, sql, middle)))
         await asyncio.sleep(seconds / bursts)
     return Counter(await asyncio.gather(*ends))
 
@@ -49,7 +48,7 @@ async def _assassin(pooler: Pooler, dice: random.Random, seconds: float) -> int:
 
 
 async def _siege(pooler: Pooler, seconds: float) -> tuple[Counter[str], int]:
-    dice = random.Random(7)  # noqa: S311 - the same siege each time
+    dice = random.Random(7)
     ends: Counter[str] = Counter()
     hunt = asyncio.create_task(_assassin(pooler, dice, seconds))
     while not hunt.done():
@@ -80,11 +79,121 @@ _TOLD = {"server conn crashed?", "terminating connection due to administrator co
 
 async def _at_once(pooler: Pooler, count: int) -> None:
     started = time.monotonic()
-    clients = [Client((pooler.host, pooler.port)).run("select pg_sleep(0.5)") for _ in range(count)]
+    clients = [visit((pooler.host, pooler.port), "select pg_sleep(0.5)") for _ in range(count)]
     assert set(await asyncio.gather(*clients)) == {"served"}
     assert time.monotonic() - started < 10
 
 
-def busy_workers(pooler: Pooler) -> dict[str, Any]:
-    """Clients of each worker."""
-    return {str(row["worker"]): row for row in pooler.admin("show workers")}
+async def _busy(sessions: list[Session], sql: str, seconds: float) -> list[float]:
+    """All of them ask again and again; how long each answer took, the fastest first."""
+    end = time.monotonic() + seconds
+
+    async def one(session: Session) -> list[float]:
+        times = []
+        while (begun := time.monotonic()) < end:
+            await session.ask(sql)
+            times.append(time.monotonic() - begun)
+        return times
+
+    return sorted(each for times in await asyncio.gather(*map(one, sessions)) for each in times)
+
+
+def test_clients_that_all_land_on_two_workers(pg15: Postgres, make: MakePooler) -> None:
+    """Elastic: they use every slot of the fleet. Static: only the parts of their two workers."""
+    answers = {}
+    for budget in ("static", "elastic"):
+        pooler = make({"app": database(pg15)}, workers=4, default_pool_size=8, budget=budget)
+        with Monitor(pg15) as monitor:
+            times = asyncio.run(_on_two_workers(pooler))
+            assert monitor.end() <= 8
+        seen = dict(sorted(monitor.seen.items()))
+        p50, p99 = (times[int(len(times) * part)] * 1e3 for part in (0.5, 0.99))
+        print(f"{budget}: {len(times)} answers in 2 s, p50 {p50:.0f} ms, p99 {p99:.0f} ms, backends {seen}")
+        answers[budget] = len(times)
+        pooler.stop()
+        until(lambda: backends(pg15, "alice") == 0, "all servers gone")
+    assert answers["elastic"] > 1.5 * answers["static"]
+
+
+async def _on_two_workers(pooler: Pooler) -> list[float]:
+    async with settled((pooler.host, pooler.port), {0: 16, 1: 16}) as places:
+        return await _busy([*places[0], *places[1]], "select pg_sleep(0.05)", 2.0)
+
+
+def test_a_waiting_worker_gets_an_idle_slot_soon(pg15: Postgres, make: MakePooler) -> None:
+    """One worker holds all servers idle; a query in another one waits for hardly more than a login."""
+    pooler = make({"app": database(pg15)}, workers=2, default_pool_size=4)
+
+    async def rounds() -> list[float]:
+        waits = []
+        async with settled((pooler.host, pooler.port), {0: 4, 1: 4}) as places:
+            for turn in range(20):
+                rich, poor = places[turn % 2], places[1 - turn % 2]
+                await _busy(rich, "select pg_sleep(0.02)", 0.1)
+                await asyncio.sleep(0.05)
+                begun = time.monotonic()
+                await poor[0].ask("select 1")
+                waits.append(time.monotonic() - begun)
+        return sorted(waits)
+
+    waits = asyncio.run(rounds())
+    print(f"waited {waits[0] * 1e3:.1f} to {waits[-1] * 1e3:.1f} ms, median {waits[10] * 1e3:.1f} ms")
+    assert waits[10] < 0.05
+
+
+def test_a_server_that_becomes_idle_later_is_given_too(pg15: Postgres, make: MakePooler) -> None:
+    """All servers are busy when the other worker begins to wait; the first that rests for a moment goes to it."""
+    pooler = make({"app": database(pg15)}, workers=2, default_pool_size=2)
+
+    async def later() -> float:
+        async with settled((pooler.host, pooler.port), {0: 2, 1: 1}) as places:
+            busy = asyncio.gather(*(session.ask("select pg_sleep(0.5)") for session in places[0]))
+            await asyncio.sleep(0.1)
+            poor = asyncio.create_task(places[1][0].ask("select 1"))
+            await busy
+            begun = time.monotonic()
+            await poor
+            return time.monotonic() - begun
+
+    waited_s = asyncio.run(later())
+    print(f"{waited_s * 1e3:.1f} ms after it became idle")
+    assert waited_s < 0.3
+
+
+def test_workers_get_their_fair_share(pg15: Postgres, make: MakePooler) -> None:
+    """A worker that came first and holds all slots shares them with one whose clients come later."""
+    pooler = make({"app": database(pg15)}, workers=2, default_pool_size=8)
+
+    async def both() -> tuple[int, int]:
+        async with settled((pooler.host, pooler.port), {0: 16, 1: 16}) as places:
+            first = asyncio.create_task(_busy(places[0], "select pg_sleep(0.01)", 4.0))
+            await asyncio.sleep(1.0)
+            second = asyncio.create_task(_busy(places[1], "select pg_sleep(0.01)", 3.0))
+            return len(await first), len(await second)
+
+    first, second = asyncio.run(both())
+    print(f"{first} answers in 4 s, of which 1 s alone; {second} in 3 s")
+    assert second > 0.6 * first * 3 / 5
+
+
+def test_users_in_different_workers_share_a_database(pg15: Postgres, make: MakePooler) -> None:
+    """max_db_connections: one user's idle servers in one worker make room for another user in another worker."""
+    pooler = make({"app": database(pg15)}, workers=2, default_pool_size=4, max_db_connections=4)
+
+    async def turns() -> float:
+        address = (pooler.host, pooler.port)
+        longest = 0.0
+        async with settled(address, {0: 4}, "alice") as alice, settled(address, {1: 4}, "bob") as bob:
+            for turn in range(6):
+                sessions = alice[0] if turn % 2 else bob[1]
+                begun = time.monotonic()
+                await asyncio.gather(*(session.ask("select pg_sleep(0.02)") for session in sessions))
+                longest = max(longest, time.monotonic() - begun)
+                await asyncio.sleep(0.1)
+        return longest
+
+    with Monitor(pg15) as monitor:
+        longest = asyncio.run(turns())
+        assert monitor.end() <= 4
+    print(f"at most {longest * 1e3:.1f} ms for four queries of 20 ms")
+    assert longest < 1.0
