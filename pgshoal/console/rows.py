@@ -12,6 +12,7 @@ from pgshoal.config.show import shown_settings
 from pgshoal.console import sockets
 from pgshoal.console.sockets import Row, Snapshot, Value, sorted_pools
 from pgshoal.console.tables import TABLES
+from pgshoal.fleet.ledger import Kind
 from pgshoal.policy.access import CONSOLE_DATABASE, CONSOLE_USER
 from pgshoal.worker.records import Database, Pool, ServerState, User
 from pgshoal.worker.welcome import PGBOUNCER_VERSION
@@ -278,6 +279,7 @@ def _ledger(worker: Worker, console: AdminConsole) -> list[Row]:
     """(kind, database, user, row): the ledger itself does not know names; see ledger.py."""
     named = [(*key, row) for key, row in worker.budget.named().items()]
     named += [(kind, name, "", row) for (kind, name), row in worker.admissions.named().items()]
+    named += [(Kind.PEER, str(peer_id), "", line.row) for peer_id, line in worker.peers.lines.items()]
     return [(int(kind), name, user, row) for kind, name, user, row in named]
 
 

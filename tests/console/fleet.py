@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any, cast
 
 from pgshoal.config.model import Config
@@ -182,6 +183,8 @@ class Head:
         self.state: dict[str, Any] = {"welcomes": []}
         self.loop = Clock(self.post)
         self.ledger = Ledger.create(8)
+        self.dying: Counter[int] = Counter()
+        self.undertaker = SimpleNamespace(dying_rows=lambda: self.dying)
         self.relay = Relay(cast(Supervisor, self))
 
     def others(self, child: Child | None) -> list[Child]:

@@ -26,6 +26,8 @@ ADMIN_ONLY = {
     "RECONNECT": "reconnect",
     "WAIT_CLOSE": "wait_close",
     "SHUTDOWN": "shutdown",
+    "RESTART": "restart",
+    "UPGRADE": "upgrade",
 }
 
 
