@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, cast
 
 from pgshoal.errors import refuse
 from pgshoal.worker import clients
+from pgshoal.worker.janitor import PERIOD_S
+from pgshoal.worker.listeners import LAST_ACCEPT_S
 
 if TYPE_CHECKING:
     from pgshoal.fleet.channel import Message
@@ -30,10 +32,11 @@ class Leaving:
     def drain(self, message: Message) -> None:
         """Another process has our number: accept no more, and end when the last client has left, or at the deadline."""
         worker = self.worker
-        worker.listeners.close()
+        worker.listeners.leave()
         worker.draining = True
         self._deadline_us = worker.engine.now_us() + round(float(message["deadline_s"]) * 1e6)
-        self._tick()
+        # Clients that were accepted and have said nothing yet are known to the engine alone; soon the janitor asks it.
+        worker.loop.call_later(LAST_ACCEPT_S + 2 * PERIOD_S, self._tick)
 
     def _tick(self) -> None:
         worker = self.worker

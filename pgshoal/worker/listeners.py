@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 #: After accept() has failed, which mostly means that descriptors ran out.
 ACCEPT_PAUSE_S: Final = 5.0
+#: What the kernel had accepted for us when we stopped to accept is still to come; then the listener may be forgotten.
+LAST_ACCEPT_S: Final = 1.0
 
 
 @dataclass(slots=True)
@@ -24,6 +26,7 @@ class Open:
     name: str
     tcp: bool
     fd: int
+    closing: bool = False
 
 
 class Listeners:
@@ -35,7 +38,7 @@ class Listeners:
         self._serving = False
         worker.fleet.on("listen", self.take)
         worker.fleet.on("lend", self.take)
-        worker.fleet.on("unlend", lambda message: self._drop(message["listener"]))
+        worker.fleet.on("unlend", lambda message: self._let_go(message["listener"]))
 
     def take(self, message: Message) -> None:
         """A socket has come: accept from it, or once `serve` was called."""
@@ -73,6 +76,25 @@ class Listeners:
         for number in [number for number, one in self._open.items() if one.tcp]:
             self._drop(number)
 
+    def leave(self) -> None:
+        """Others accept from all of them: no more, but what was accepted is still served."""
+        for number in list(self._open):
+            self._let_go(number)
+
+    def _let_go(self, number: int) -> None:
+        found = self._open.get(number)
+        if found is None or found.closing:
+            return
+        found.closing = True
+        if self._serving:
+            self._worker.engine.pause_listener(number)
+        self._worker.loop.call_later(LAST_ACCEPT_S, self._forget, number, found)
+
+    def _forget(self, number: int, found: Open) -> None:
+        if self._open.get(number) is found:
+            self._drop(number)
+            self._worker.settle()
+
     def close(self) -> None:
         """Accept no more."""
         for number in list(self._open):
@@ -85,7 +107,8 @@ class Listeners:
         worker.loop.call_later(ACCEPT_PAUSE_S, self._resume, listener)
 
     def _resume(self, listener: int) -> None:
-        if listener in self._open:
+        found = self._open.get(listener)
+        if found is not None and not found.closing:
             self._worker.engine.resume_listener(listener)
             self._worker.settle()
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
 
@@ -26,6 +27,14 @@ def hear(bench: Bench, verb: str, listener: int, tcp: bool = True) -> int:
         fd = os.dup(sock.fileno())
     bench.fleet.handlers[verb](Message(verb, {"listener": listener, "name": "x", "tcp": tcp}, fd=fd))
     return fd
+
+
+def later(bench: Bench) -> list[Callable[[], object]]:
+    """What the worker has put off."""
+    found: list[Callable[[], object]] = []
+    bench.worker.loop.call_later = lambda delay, call, *args: found.append(partial(call, *args))  # type: ignore[assignment]
+    bench.worker.settle = lambda: None  # type: ignore[method-assign]
+    return found
 
 
 def told(bench: Bench, verb: str) -> list[int]:
@@ -56,11 +65,42 @@ def test_a_lent_socket_is_accepted_from_until_it_is_taken_back(bench: Bench) -> 
     bench.worker.listeners.serve()
     fd = hear(bench, "lend", 7)
     assert told(bench, "listen") == [7]
+    due = later(bench)
     bench.fleet.hear("unlend", listener=7)
+    bench.fleet.hear("unlend", listener=7)
+    assert told(bench, "pause_listener") == [7]
+    assert told(bench, "unlisten") == []
+    (expire,) = due
+    expire()
     assert told(bench, "unlisten") == [7]
     assert not is_open(fd)
+
+
+def test_what_was_taken_back_and_lent_again_is_kept(bench: Bench) -> None:
+    """The end of the first loan does not end the second."""
+    due = later(bench)
+    bench.worker.listeners.serve()
+    hear(bench, "lend", 7)
     bench.fleet.hear("unlend", listener=7)
+    hear(bench, "lend", 7)
+    due.pop()()
+    assert told(bench, "listen") == [7, 7]
     assert told(bench, "unlisten") == [7]
+
+
+def test_leaving_pauses_all(bench: Bench) -> None:
+    """What was accepted at that moment is still served; a failed accept does not begin it anew."""
+    due = later(bench)
+    hear(bench, "listen", 1)
+    hear(bench, "listen", 2, tcp=False)
+    bench.worker.listeners.serve()
+    bench.worker.listeners.leave()
+    bench.worker.listeners.accept_failed(1, "Too many open files")
+    for expire in due:
+        expire()
+    assert told(bench, "pause_listener") == [1, 2]
+    assert told(bench, "unlisten") == [1, 2]
+    assert told(bench, "resume_listener") == []
 
 
 def test_a_socket_that_is_sent_twice_replaces_the_first(bench: Bench) -> None:
