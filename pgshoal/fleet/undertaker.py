@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol
 
-from pgshoal.config.model import Config
+from pgshoal.config.model import Config, Settings
 from pgshoal.fleet import servertls
 from pgshoal.fleet.channel import Message
 from pgshoal.fleet.children import Child
@@ -25,6 +25,7 @@ _POLITE_S: Final = 1.0
 #: The same after a worker's death, when many idle ones see the end of file and a few busy ones need a cancel request.
 _ORPHAN_S: Final = 0.02
 _REPEAT_MAX_S: Final = 8.0
+_CONTEXT_S: Final = 10.0
 _PATIENCE_S: Final = 15.0  # where server_connect_timeout is off
 #: The network gave up, and nobody knows what became of the backend.
 _UNKNOWN: Final = frozenset({errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN, errno.ENETDOWN})
@@ -76,6 +77,7 @@ class Undertaker:
         self._untold: dict[int, list[int]] = {}
         self._hosts: dict[tuple[str, int], Host] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._context: tuple[Settings, float, ssl.SSLContext] | None = None
         self._scratch = bytearray(_READ)
 
     # -- a part of the supervisor
@@ -271,9 +273,16 @@ class Undertaker:
         mode = settings.server_tls_sslmode
         context: ssl.SSLContext | None = None
         if mode in servertls.STRICT or (held.tls and mode != "disable"):
-            # The address is all that is known here, and all a false server could get is this key.
-            context = servertls.context(settings, verify_name=False)
+            context = self._tls(settings)
         await deliver(held.host, held.port, held.key, context, mode in servertls.STRICT)
+
+    def _tls(self, settings: Settings) -> ssl.SSLContext:
+        """One context for the many requests after a worker's death; files may change, so it is not kept long."""
+        now_s = self._loop.time()
+        if self._context is None or self._context[0] is not settings or now_s - self._context[1] > _CONTEXT_S:
+            # The address is all that is known here, and all a false server could get is a cancel key.
+            self._context = settings, now_s, servertls.context(settings, verify_name=False)
+        return self._context[2]
 
     # -- hosts that do not answer
 
