@@ -1,4 +1,5 @@
-//! Framing of both dialogues: never a panic, and the same events however the bytes are cut.
+//! Framing of both dialogues: never a panic, and the same events however the bytes are cut. States of moved clients:
+//! never a panic.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -43,4 +44,10 @@ fuzz_target!(|data: &[u8]| {
     let cut = talk(data, usize::from(size), true);
     assert_eq!(whole, cut);
     talk(data, usize::from(size), false);
+    let mut core = Core::new();
+    for state in [data, &[b"PGSM\x01", data].concat()] {
+        if let Some(id) = core.immigrate(1, state) {
+            core.ended(id, "");
+        }
+    }
 });

@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use pgshoal_fuzz::core::{ConnId, Core, EngineLimits, PoolId, PoolMode, PoolSpec};
+use pgshoal_fuzz::core::{ConnId, Core, CoreEvent, EngineLimits, PoolId, PoolMode, PoolSpec};
 use pgshoal_fuzz::Source;
 
 const ASKS: &[&[u8]] = &[
@@ -135,7 +135,7 @@ impl World {
             .copied()
             .unwrap_or(0);
         let core = &mut self.core;
-        match op % 20 {
+        match op % 21 {
             0..=5 => core.received(client, ASKS[usize::from(source.byte()) % ASKS.len()]),
             6..=11 => core.received(server, ANSWERS[usize::from(source.byte()) % ANSWERS.len()]),
             12 => core.received(client, source.bytes(usize::from(which % 16))),
@@ -157,9 +157,25 @@ impl World {
                 5 => drop(core.pause_pool(self.pool, true)),
                 _ => drop(core.pause_pool(self.pool, false)),
             },
+            19 => drop(core.emigrate(client)),
             _ => drop(core.park(server)),
         }
         self.settle();
+    }
+
+    /// A client that has moved is where it was.
+    fn come_back(&mut self) {
+        for event in self.core.events() {
+            if let CoreEvent::Moved { state, .. } = event {
+                let id = self.core.immigrate(1, &state).expect("our own state");
+                self.core
+                    .admit(id, self.pool, &values(true), 0, -1)
+                    .expect("in dialogue");
+                if self.core.is_alive(id) {
+                    self.clients.push(id);
+                }
+            }
+        }
     }
 
     /// What a driver does after each batch; then what must always hold is checked.
@@ -172,6 +188,9 @@ impl World {
             self.core.recycle(output);
             if self.core.is_closing(id) {
                 self.core.gone(id);
+            } else if self.core.is_moving(id) {
+                self.core.moved(id, -1);
+                self.come_back();
             }
         }
         let core = &self.core;
