@@ -1,4 +1,4 @@
-"""The `pgshoal` command: run, check, demo and bench, each of which imports its heavy modules itself."""
+"""The `pgshoal` command: run, check, demo and so on, each of which imports its heavy modules itself."""
 
 from __future__ import annotations
 
@@ -49,6 +49,32 @@ def run(
 
     overrides = {"user": user, "engine": engine, "verbose": str(verbose) if verbose else ""}
     raise typer.Exit(serve(file, quiet=quiet, overrides={k: v for k, v in overrides.items() if v}))
+
+
+@app.command()
+def restart(
+    file: ConfigFile,
+    deadline: Annotated[int, typer.Option(min=0, help="Seconds that clients of the old workers may still take.")] = 30,
+) -> None:
+    """Replace the workers of the pooler that runs from FILE, one by one; no client is refused."""
+    _console(file, f"RESTART {deadline}")
+
+
+@app.command()
+def upgrade(file: ConfigFile) -> None:
+    """Let the pooler that runs from FILE become the installed version, supervisor and workers."""
+    _console(file, "UPGRADE")
+
+
+def _console(file: str, text: str) -> None:
+    from pgshoal.console.client import ConsoleError, command
+    from pgshoal.errors import ConfigError
+
+    try:
+        command(file, text, typer.echo)
+    except (ConsoleError, ConfigError, OSError) as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(1) from None
 
 
 @app.command()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 from collections.abc import Mapping
 
 from pgshoal import __version__
@@ -41,22 +42,30 @@ def main(config_path: str, *, quiet: bool = False, overrides: Mapping[str, str] 
     except (takeover.CannotTakeOver, ValueError, OSError) as error:
         log.fatal(str(error))
         return 1
+    if estate is not None and estate.tried:
+        return _try(estate, config_path, overrides)
     try:
         config = load(config_path, overrides)
     except (ConfigError, OSError) as error:
         log.error(str(error))
-        if estate is None or not estate.tried:
-            log.fatal("cannot load config file")
+        log.fatal("cannot load config file")
         return 1
     try:
-        if estate is not None and estate.tried:
-            takeover.attempt(estate)
-            upgrade.fitting(config, estate)
-            return 0
         return _serve(config, log, quiet, dict(overrides or {}), estate)
-    except (Fatal, takeover.CannotTakeOver) as error:
+    except Fatal as error:
         log.fatal(str(error))
         return 1
+
+
+def _try(estate: Estate, config_path: str, overrides: Mapping[str, str] | None) -> int:
+    """For an older supervisor that wants to become this program: whether that would work, and if not, one line why."""
+    try:
+        takeover.attempt(estate)
+        upgrade.fitting(load(config_path, overrides), estate)
+    except (takeover.CannotTakeOver, ConfigError, OSError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
 
 
 def _serve(config: Config, log: Log, quiet: bool, overrides: dict[str, str], estate: Estate | None) -> int:

@@ -131,7 +131,7 @@ class Trial:
             self._fleet.assistants.discard(self._pid)
             lines = self._said.decode(errors="replace").strip().splitlines()
             code = os.waitstatus_to_exitcode(status)
-            self._done("" if code == 0 else f"exit status {code}: {lines[-1] if lines else 'it said nothing'}")
+            self._done("" if code == 0 else lines[-1] if lines else f"it ended with status {code}")
 
 
 # -- what is handed over
