@@ -13,7 +13,7 @@ _YES: Final = b"S"
 _NO: Final = b"N"
 
 
-class Refused(OSError):
+class SslRefused(OSError):
     """The server answers, but not so that the key may be sent."""
 
 
@@ -37,7 +37,7 @@ async def deliver(host: str, port: int, key: bytes, context: ssl.SSLContext | No
             if answer == _YES:
                 await writer.start_tls(context, server_hostname=host)
             elif answer != _NO or strict:
-                raise Refused("the server refused SSL")
+                raise SslRefused("the server refused SSL")
         writer.write(build.cancel_request(key))
         with contextlib.suppress(ConnectionError):  # a reset ends it as well
             await reader.read(1)

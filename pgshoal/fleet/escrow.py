@@ -26,7 +26,7 @@ class Held:
     sock: socket.socket
     key: bytes = field(default=b"", repr=False)
     dying: bool = False
-    since_s: float = 0.0  # loop time, of its dying
+    since_s: float = 0.0  # loop time: of its dying, or of the last byte that came since
     tries: int = 0
     cancelling: bool = False
     timer: asyncio.TimerHandle | None = None
@@ -62,6 +62,7 @@ class Host:
     answered_s: float = float("-inf")
     #: when the first attempt since the last answer began; None if all were answered
     silent_since_s: float | None = None
+    complained_s: float = float("-inf")
 
 
 def ended(sock: socket.socket) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import math
 import socket
 import ssl
 from collections import Counter
@@ -14,7 +15,7 @@ from pgshoal.config.model import Config, Settings
 from pgshoal.fleet import servertls
 from pgshoal.fleet.channel import Message
 from pgshoal.fleet.children import Child
-from pgshoal.fleet.delivery import deliver
+from pgshoal.fleet.delivery import SslRefused, deliver
 from pgshoal.fleet.escrow import Held, Host, ended, shut
 from pgshoal.worker.log import Log, place
 
@@ -26,6 +27,7 @@ _POLITE_S: Final = 1.0
 _ORPHAN_S: Final = 0.02
 _REPEAT_MAX_S: Final = 8.0
 _CONTEXT_S: Final = 10.0
+_COMPLAINT_S: Final = 60.0
 _PATIENCE_S: Final = 15.0  # where server_connect_timeout is off
 #: The network gave up, and nobody knows what became of the backend.
 _UNKNOWN: Final = frozenset({errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN, errno.ENETDOWN})
@@ -227,21 +229,24 @@ class Undertaker:
             return
         if count == 0:
             self._gone(held)
+        else:
+            held.since_s = self._loop.time()  # a sign of life
 
     def _press(self, held: Held) -> None:
         """The backend still lives: make sure that it sees the end of file, cancel its query, and come again."""
         held.timer = None
         shut(held.sock)
         host = self._host(held)
-        if self._given_up(held, host):
-            self._abandon(held.where)
+        now_s, deadline_s = self._loop.time(), self._deadline_s(held, host)
+        if now_s >= deadline_s:
+            self._abandon(held.where, now_s)
             return
         if held.key and not held.cancelling:
             held.cancelling = True
             task = self._loop.create_task(self._cancel(held, host))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
-        delay_s = min(2.0**held.tries, _REPEAT_MAX_S, self._patience_s())
+        delay_s = min(2.0**held.tries, _REPEAT_MAX_S, deadline_s - now_s)
         held.tries += 1
         held.timer = self._loop.call_later(delay_s, self._press, held)
 
@@ -255,18 +260,26 @@ class Undertaker:
                 async with asyncio.timeout(self._patience_s()):
                     await self._deliver(held)
                 self._answered(host)
-        except ConnectionRefusedError:
-            # The host lives, so the end of the connection will come from its kernel.
-            self._answered(host)
         except TimeoutError:
             pass  # also what the kernel says of a host that is off
-        except (OSError, ValueError) as error:
+        except (ConnectionError, ssl.SSLError, SslRefused, ValueError) as error:
+            # The host lives, so the end of the connection will come from its kernel.
+            self._answered(host)
+            if not isinstance(error, ConnectionError):
+                self._complain(held, host, error)
+        except OSError as error:
             if held.host.startswith(("/", "@")):
                 self._answered(host)
-            where = place(held.host, held.port)
-            self._supervisor.log.warning(f"cannot send a cancel request to {where}: {error}")
+            self._complain(held, host, error)
         finally:
             held.cancelling = False
+
+    def _complain(self, held: Held, host: Host, error: Exception) -> None:
+        now_s = self._loop.time()
+        if now_s - host.complained_s > _COMPLAINT_S:
+            host.complained_s = now_s
+            where = place(held.host, held.port)
+            self._supervisor.log.warning(f"cannot send a cancel request to {where}: {error}")
 
     async def _deliver(self, held: Held) -> None:
         settings = self._supervisor.config.settings
@@ -295,24 +308,22 @@ class Undertaker:
     def _answered(self, host: Host) -> None:
         host.silent_since_s, host.answered_s = None, self._loop.time()
 
-    def _given_up(self, held: Held, host: Host) -> bool:
-        """Whether a whole server_connect_timeout has passed without any sign of the host."""
-        if not held.dying:
-            return False
-        if held.key:
-            if host.silent_since_s is None:
-                return False
-            since_s = max(host.silent_since_s, held.since_s)
-        else:
+    def _deadline_s(self, held: Held, host: Host) -> float:
+        """When a whole server_connect_timeout will have passed without any sign of the host; loop time."""
+        if not held.key:
             # Nothing to ask with: a server that has not even said its key, so no session counts in it yet.
             since_s = max(host.answered_s, held.since_s)
-        return self._loop.time() - since_s >= self._patience_s()
+        elif host.silent_since_s is None:
+            return math.inf
+        else:
+            since_s = max(host.silent_since_s, held.since_s)
+        return since_s + self._patience_s()
 
-    def _abandon(self, where: tuple[str, int]) -> None:
+    def _abandon(self, where: tuple[str, int], now_s: float) -> None:
         """Give back all slots of one silent host whose time is over, with one line for all."""
         host = self._hosts[where]
-        everyone = [held for servers in self._held.values() for held in servers.values()]
-        over = [held for held in everyone if held.where == where and self._given_up(held, host)]
+        dying = [held for servers in self._held.values() for held in servers.values() if held.dying]
+        over = [held for held in dying if held.where == where and now_s >= self._deadline_s(held, host)]
         self._warn(over, "does not answer (server_connect_timeout)")
         for held in over:
             self._gone(held)
