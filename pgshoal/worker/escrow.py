@@ -16,7 +16,11 @@ SOON_US: Final = 1_000_000
 #: How CLOSED begins when the server's side ended first, or never was.
 _ENDED_FIRST: Final = ("server conn crashed?", "connect failed")
 #: Our own reasons to close a server that runs no query.
-_AT_REST: Final = ("client disconnect while server was not ready", "idle server got dirty")
+_AT_REST: Final = (
+    "client disconnect while server was not ready",
+    "idle transaction timeout",
+    "idle server got dirty",
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,9 +34,10 @@ class Giving:
     def start(self) -> None:
         """Listen to the bell."""
         fleet = self.worker.fleet
-        self.worker.loop.add_reader(fleet.ledger.bells[fleet.seat], self._rung)
+        self.worker.loop.add_reader(fleet.ledger.bells[fleet.seat], self.rung)
 
-    def _rung(self) -> None:
+    def rung(self) -> None:
+        """Somebody waits for a slot, or one is free."""
         self.worker.fleet.ledger.drain_bell()
         self.worker.growth.freed()
         self.look()

@@ -81,6 +81,7 @@ class Bench:
         databases: dict[str, str] | None = None,
         users: dict[str, UserConfig] | None = None,
         autodb: str | None = None,
+        fleet: Alone | None = None,
         **settings: Any,
     ) -> None:
         entries = databases or {"app": ""}
@@ -96,7 +97,7 @@ class Bench:
         )
         self.log = QuietLog()
         loop: Any = StillLoop()
-        self.fleet = Alone()
+        self.fleet = fleet or Alone()
         self.worker = Worker(config, self.engine, self.log, loop, self.fleet)
         self.worker.start()
         self._seen: set[int] = set()

@@ -87,7 +87,7 @@ def test_releases_python_must_see(benches: Any, settings: dict[str, Any], decide
 
 
 def test_unused_pools_are_forgotten(benches: Any) -> None:
-    """pool_idle_timeout counts from the last client and server; a new login makes a new pool, and is greeted at once."""
+    """pool_idle_timeout counts from the last client and server; a new login makes a new pool and is greeted at once."""
     bench = benches(pool_idle_timeout=10.0, server_idle_timeout=1.0)
     client = bench.login()
     bench.serve()

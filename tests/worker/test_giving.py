@@ -1,0 +1,188 @@
+"""Servers go to the worker whose clients wait for them; with a ledger and without sockets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.support import messages as m
+from tests.worker.neighbours import Neighbours
+from tests.worker.test_budget import busy, used
+
+
+@pytest.fixture
+def fleets() -> Iterator[Any]:
+    """Makes workers that share a ledger."""
+    made: list[Neighbours] = []
+
+    def make(workers: int = 2, **settings: Any) -> Neighbours:
+        made.append(Neighbours(workers, **settings))
+        return made[-1]
+
+    yield make
+    for fleet in made:
+        fleet.close()
+
+
+def hold(fleet: Neighbours, number: int, count: int) -> list[int]:
+    """So many idle servers in one worker."""
+    clients, servers = busy(fleet[number], count, count)
+    for server in servers:
+        fleet[number].answer(server)
+    for client in clients:
+        fleet[number].heard(client)
+    return servers
+
+
+def ask(fleet: Neighbours, number: int, user: str = "alice") -> int:
+    """A client that waits for a server in another worker."""
+    client = fleet[number].login(user)
+    fleet[number].say(client, m.query("select 1"))
+    return client
+
+
+def test_an_idle_server_is_given(fleets: Any) -> None:
+    """All slots are idle in one worker: the one idle longest goes, and the other worker opens its own."""
+    fleet = fleets(default_pool_size=2)
+    servers = hold(fleet, 0, 2)
+    fleet.pass_time(0.1)
+    client = ask(fleet, 1)
+    fleet.look()
+    assert [fleet[0].alive(server) for server in servers].count(False) == 1
+    (server,) = fleet[1].serve(1)
+    fleet[1].answer(server)
+    assert fleet[1].heard(client).endswith(m.ready())
+    assert used(fleet[1]) == 2
+    assert fleet[0].log.has("closing because: given to another worker")
+
+
+def test_nothing_is_given_while_nobody_waits(fleets: Any) -> None:
+    """Idle servers stay where they are."""
+    fleet = fleets(default_pool_size=2)
+    servers = hold(fleet, 0, 2)
+    fleet.pass_time(1)
+    assert all(map(fleet[0].alive, servers))
+
+
+def test_a_server_used_just_now_is_kept_by_a_worker_within_its_share(fleets: Any) -> None:
+    """Its own client will ask again: it goes only when it has rested for a moment."""
+    fleet = fleets(default_pool_size=4)
+    hold(fleet, 0, 2)
+    busy(fleet[1], 3, 2)
+    fleet.look()
+    assert len(fleet[0].worker.servers.by_conn) == 2
+    fleet.pass_time(0.03)
+    assert len(fleet[0].worker.servers.by_conn) == 1
+    assert len(fleet[1].new_servers()) == 1
+
+
+def test_one_waiter_gets_one_server(fleets: Any) -> None:
+    """Two workers with idle servers do not both give one for the same client."""
+    fleet = fleets(3, default_pool_size=6)
+    hold(fleet, 0, 3)
+    hold(fleet, 1, 3)
+    fleet.pass_time(0.1)
+    ask(fleet, 2)
+    fleet.look()
+    fleet.look()
+    assert [len(bench.worker.servers.by_conn) for bench in fleet.benches] in ([3, 2, 1], [2, 3, 1])
+
+
+def test_a_busy_server_goes_at_its_release(fleets: Any) -> None:
+    """Who holds more than its share gives, without breaking a client, until the other has its own share."""
+    fleet = fleets(default_pool_size=2)
+    clients, servers = busy(fleet[0], 2, 2)
+    ask(fleet, 1)
+    fleet.look()
+    assert all(map(fleet[0].alive, servers))
+    gone = None
+    for client, server in zip(clients, servers, strict=True):
+        fleet[0].answer(server)
+        assert fleet[0].heard(client).endswith(m.ready())
+        gone = server if not fleet[0].alive(server) else gone
+    assert gone is not None
+    fleet.look()
+    assert len(fleet[1].new_servers()) == 1
+
+
+def test_a_worker_within_its_share_keeps_its_busy_servers(fleets: Any) -> None:
+    """Both wait, both have their share: nothing moves."""
+    fleet = fleets(default_pool_size=2)
+    one, two = busy(fleet[0], 1, 1), busy(fleet[1], 1, 1)
+    for number in (0, 1, 0, 1):
+        ask(fleet, number)
+    fleet.look()
+    fleet[0].answer(one[1][0])
+    fleet[1].answer(two[1][0])
+    assert fleet[0].alive(one[1][0])
+    assert fleet[1].alive(two[1][0])
+
+
+def test_who_leaves_takes_its_wish_along(fleets: Any) -> None:
+    """A client that gives up waiting leaves nothing behind that others would give way for."""
+    fleet = fleets(default_pool_size=2)
+    servers = hold(fleet, 0, 2)
+    client = ask(fleet, 1)
+    fleet[1].leave(client)
+    fleet[1].worker.growth.recheck()
+    fleet[1].worker.settle()
+    fleet.pass_time(0.4)
+    assert all(map(fleet[0].alive, servers))
+
+
+def test_a_pool_whose_own_clients_wait_gives_nothing_idle(fleets: Any) -> None:
+    """A paused line in front of an idle server is still a line."""
+    fleet = fleets(default_pool_size=1)
+    (server,) = hold(fleet, 0, 1)
+    worker = fleet[0].worker
+    (pool,) = worker.pools.by_key.values()
+    worker.engine.pause_pool(pool.id, True)
+    ask(fleet, 0)
+    fleet.pass_time(0.1)
+    ask(fleet, 1)
+    fleet.look()
+    assert fleet[0].alive(server)
+
+
+def test_another_pool_of_the_database_gives_way(fleets: Any) -> None:
+    """max_db_connections: idle servers of one user in one worker make room for another user in another."""
+    fleet = fleets(max_db_connections=2)
+    hold(fleet, 0, 2)
+    fleet.pass_time(0.1)
+    ask(fleet, 1, "bob")
+    fleet.look()
+    assert len(fleet[1].new_servers()) == 1
+    assert fleet[0].log.has("evicted for max_db_connections")
+
+
+def test_a_server_set_aside_for_a_check_is_given_too(fleets: Any) -> None:
+    """Nobody uses it either."""
+    fleet = fleets(default_pool_size=1, server_check_query="select 1", server_check_delay=1.0)
+    (server,) = hold(fleet, 0, 1)
+    fleet.pass_time(2)
+    fleet.pass_time(0.4)
+    ask(fleet, 1)
+    fleet.look()
+    assert not fleet[0].alive(server)
+    assert len(fleet[1].new_servers()) == 1
+
+
+def test_more_workers_than_slots_take_turns(fleets: Any) -> None:
+    """One slot, two workers whose clients always wait: each gets it again and again."""
+    fleet = fleets(default_pool_size=1)
+    owners = []
+    clients = [ask(fleet, 0), ask(fleet, 1)]
+    for _ in range(12):
+        for number, bench in enumerate(fleet.benches):
+            for conn in bench.new_servers():
+                bench.welcome(conn)
+            for conn in list(bench.worker.servers.by_conn):
+                owners.append(number)
+                bench.answer(conn)
+            bench.heard(clients[number])
+            if bench.engine.facts(clients[number]).mode == "parked":
+                bench.say(clients[number], m.query("select 1"))
+        fleet.pass_time(0.2)
+    assert min(owners.count(0), owners.count(1)) >= 3
