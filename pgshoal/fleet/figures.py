@@ -8,7 +8,7 @@ from dataclasses import astuple
 from typing import TYPE_CHECKING, Any, Final
 
 from pgshoal.policy.access import CONSOLE_DATABASE
-from pgshoal.worker.stats import Totals, added, line, overall
+from pgshoal.worker.stats import Counted, Totals, added, line, overall
 
 if TYPE_CHECKING:
     from pgshoal.fleet.children import Child
@@ -28,7 +28,9 @@ class Figures:
 
     def __init__(self, supervisor: Supervisor) -> None:
         self._fleet = supervisor
-        self._latest: dict[Child, dict[str, Totals]] = {}
+        self._latest: dict[Child, Counted] = {}
+        #: of workers that a former supervisor had, until they are attached; by generation
+        self._inherited: dict[int, Counted] = {}
         self._carried: dict[str, Totals] = {}
         self._older: dict[str, Totals] = {}
         self._newer: dict[str, Totals] = {}
@@ -38,28 +40,29 @@ class Figures:
 
     # -- hearing
 
+    def attach(self, child: Child) -> None:
+        """A new worker, or one that was taken over."""
+        self._latest[child] = self._inherited.pop(child.generation, {})
+
     def heard(self, child: Child, databases: Mapping[str, Sequence[int]]) -> None:
         """A worker's totals so far."""
-        self._latest[child] = {name: Totals(*counts) for name, counts in databases.items()}
+        self._latest[child] = _read(databases)
 
     def died(self, child: Child) -> None:
         """What it had counted is kept."""
         self._carried = added([self._carried, self._latest.pop(child, {})])
         self._cpu.pop(child, None)
 
-    def export(self) -> dict[str, dict[str, list[int]]]:
-        """For a supervisor that takes over: what the dead have left, and all that was counted so far."""
-        carried, now = (
-            {name: list(astuple(each)) for name, each in found.items()} for found in (self._carried, self._now())
-        )
-        return {"carried": carried, "now": now}
+    def export(self) -> dict[str, Any]:
+        """All that was counted so far, as JSON, for a supervisor that takes the workers over."""
+        latest = {str(child.generation): _written(counted) for child, counted in self._latest.items()}
+        return {"carried": _written(self._carried), "latest": latest}
 
-    def adopt(self, exported: Mapping[str, Mapping[str, Sequence[int]]]) -> None:
-        """Go on from there; the living report their own totals within a second."""
-        self._carried, now = (
-            {name: Totals(*counts) for name, counts in exported[key].items()} for key in ("carried", "now")
-        )
-        self._older = self._newer = now
+    def adopt(self, exported: Mapping[str, Any]) -> None:
+        """Go on from there, before the workers are attached; those that are idle do not report again."""
+        self._carried = _read(exported["carried"])
+        self._inherited = {int(generation): _read(each) for generation, each in exported["latest"].items()}
+        self._older = self._newer = added([self._carried, *self._inherited.values()])
 
     # -- every second
 
@@ -131,6 +134,14 @@ class Figures:
             return "0.0"
         (first_s, first_us), (last_s, last_us) = seen[0], seen[-1]
         return f"{max(0.0, (last_us - first_us) / 1e4 / max(last_s - first_s, 0.001)):.1f}"
+
+
+def _written(counted: Counted) -> dict[str, list[int]]:
+    return {name: list(astuple(each)) for name, each in counted.items()}
+
+
+def _read(written: Mapping[str, Sequence[int]]) -> dict[str, Totals]:
+    return {name: Totals(*counts) for name, counts in written.items()}
 
 
 def _state(child: Child) -> str:

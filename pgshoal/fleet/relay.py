@@ -94,6 +94,7 @@ class Relay:
         on("ask", lambda message: self._ask(child, message))
         on("welcome", lambda message: self._welcome(child, message))
         on("totals", lambda message: self.figures.heard(child, message["databases"]))
+        self.figures.attach(child)
         self._booted[child] = self.standing.copy(), dict(self._welcomes)
         self.reconfigure.attach(child)
 
