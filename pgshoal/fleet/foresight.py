@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol
@@ -13,6 +14,8 @@ from pgshoal.policy import foresight
 from pgshoal.policy.foresight import Place, ServerFacts, Verdict, place_text
 from pgshoal.worker.log import Log
 
+#: "off" in the environment: servers are not asked by a running fleet.
+SWITCH: Final = "PGSHOAL_FORESIGHT"
 #: A server is not asked again for what it said this long ago: each question takes one connection beside the pools.
 _KEPT_S: Final = 3600.0
 _AT_ONCE: Final = 8
@@ -106,6 +109,8 @@ class Foresight:
     def look(self) -> None:
         """Begin; a look that is under way is given up, as its configuration is not the one in effect."""
         self.close()
+        if os.environ.get(SWITCH, "") == "off":
+            return
         self._task = self._supervisor.loop.create_task(self._look(self._supervisor.config))
 
     def close(self) -> None:

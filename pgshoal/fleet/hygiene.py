@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import resource
@@ -95,6 +96,16 @@ def forbid_core_dumps(environment: Mapping[str, str] = os.environ) -> bool:
     with contextlib.suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_CORE, (soft, hard))
     return resource.getrlimit(resource.RLIMIT_CORE)[0] in (0, _NO_CORE)
+
+
+def end_tasks(loop: asyncio.AbstractEventLoop, limit_s: float = 1.0) -> None:
+    """Cancel what still runs in a loop that has stopped, and let it end; the loop is closed after that."""
+    tasks = asyncio.all_tasks(loop)
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        with contextlib.suppress(RuntimeError):  # somebody stopped the loop once more
+            loop.run_until_complete(asyncio.wait(tasks, timeout=limit_s))
 
 
 def reap_strangers(ours: Collection[int]) -> list[int]:

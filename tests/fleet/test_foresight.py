@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
+import pytest
+
 from pgshoal.config.model import Config, DatabaseConfig, Settings
-from pgshoal.fleet.foresight import Foresight, Memory, look
+from pgshoal.fleet.foresight import SWITCH, Foresight, Memory, look
 from tests.fleet.graveyard import PATIENCE_S, Heard
 from tests.support import messages as m
 from tests.support.fakeserver import FakeServer, ServerSide
@@ -39,6 +41,12 @@ class Boss:
         self.loop = asyncio.get_running_loop()
         self.log = Heard()
         self.config = config
+
+
+@pytest.fixture(autouse=True)
+def switched_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All other tests have it off."""
+    monkeypatch.delenv(SWITCH, raising=False)
 
 
 async def settled(boss: Boss, lines: int) -> list[str]:
@@ -135,5 +143,17 @@ def test_the_end_of_the_fleet() -> None:
             part.close()
             server.connections[0].socket.settimeout(PATIENCE_S)
         assert boss.log.lines == []
+
+    asyncio.run(scenario())
+
+
+def test_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With PGSHOAL_FORESIGHT=off nobody is asked."""
+    monkeypatch.setenv(SWITCH, "off")
+
+    async def scenario() -> None:
+        boss = Boss(Config("", SETTINGS, {"e": entry(1, 7)}))
+        Foresight(boss).look()
+        assert len(asyncio.all_tasks()) == 1
 
     asyncio.run(scenario())

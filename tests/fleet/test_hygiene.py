@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import resource
 import signal
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from pgshoal.config.model import Config, DatabaseConfig, Secret, Settings
-from pgshoal.fleet.hygiene import Need, complain, need, raise_descriptor_limit
+from pgshoal.fleet.hygiene import Need, complain, end_tasks, need, raise_descriptor_limit
 from tests.fleet.graveyard import Heard
 
 CONFIG = Config(
@@ -100,6 +101,17 @@ def test_core_dumps_on_request(tmp_path: Path) -> None:
     """With PGSHOAL_CORE_DUMPS=1 the limits of the environment stand."""
     said, _ = crash(tmp_path, "1")
     assert said == "False True True"
+
+
+def test_tasks_end_with_their_loop() -> None:
+    """A task that waits is cancelled and has ended when the loop is closed."""
+    loop = asyncio.new_event_loop()
+    task = loop.create_task(asyncio.sleep(600))
+    loop.run_until_complete(asyncio.sleep(0))
+    end_tasks(loop)
+    assert task.cancelled()
+    end_tasks(loop)
+    loop.close()
 
 
 ORPHANS = """
