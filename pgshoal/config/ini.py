@@ -98,6 +98,8 @@ def _read(path: str) -> str:
         raise _Unreadable(path, 0, "", None, f"could not read the file: {error.strerror}") from None
     except ValueError:
         raise _Unreadable(path, 0, "", None, "a path cannot hold a zero byte") from None
+    # Editors on Windows put a byte-order mark first; it is no part of the first line.
+    text = text.removeprefix("\ufeff")
     if "\0" in text:
         line = text[: text.index("\0")].count("\n") + 1
         raise ConfigError(path, line, "", None, "a configuration file cannot hold a zero byte")

@@ -209,6 +209,10 @@ class Session(Handler):
             reply = pending.finish(answer)
         except Refused as refused:
             reply = self._error(refused)
+        except Exception:
+            # A bug, which whoever called us logs; the client must not wait for ever.
+            self._end("internal error", None)
+            raise
         # This may be called while another connection is served, and this one may be dead already.
         with suppress(KeyError):
             self.answer(reply)

@@ -40,6 +40,8 @@ class Pause:
         self.worker = worker
         self.everything = False
         self.waiters: list[Waiter] = []
+        #: names, because entries of `*` come and go
+        self.disabled: set[str] = set()
         self._told: bool | None = None  # what the supervisor knows of an end under way
 
     def adopt(self, state: Mapping[str, Any]) -> None:
@@ -51,7 +53,7 @@ class Pause:
                 database.paused = True
         for name in state.get("disabled_databases", ()):
             if (database := pools.database(name)) is not None:
-                database.disabled = True
+                self.disable(database)
         self._apply(None)
         if state.get("shutdown"):
             self.shutdown(state["shutdown"])
@@ -128,10 +130,12 @@ class Pause:
     def disable(self, database: Database) -> None:
         """New logins are refused; clients that are in stay."""
         database.disabled = True
+        self.disabled.add(database.name)
 
     def enable(self, database: Database) -> None:
         """Undo `disable`."""
         database.disabled = False
+        self.disabled.discard(database.name)
 
     def reconnect(self, database: Database | None) -> None:
         """Every server is replaced as soon as nobody uses it, and what the first one reported is asked anew."""

@@ -61,7 +61,8 @@ class Pools:
         entry = self.worker.config.database(name)
         if entry is None:
             return None
-        database = Database(name, entry, auto=True, idle_since_us=self.worker.engine.now_us())
+        disabled = name in self.worker.pause.disabled
+        database = Database(name, entry, True, disabled=disabled, idle_since_us=self.worker.engine.now_us())
         self.databases[name] = database
         self.worker.log.log(f"registered new auto-database: {name}")
         return database

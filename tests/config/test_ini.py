@@ -40,6 +40,15 @@ def test_comments_stand_at_line_starts_only(write: Write) -> None:
     assert pairs(path) == [("s", "c", "3 ; not a comment")]
 
 
+def test_a_byte_order_mark(write: Write) -> None:
+    """At the start of a file it is skipped; anywhere else it is as wrong as any other sign."""
+    assert list(read_ini(str(write("\ufeff[a]\nk = v\n")))) == [
+        Header("a", "p.ini", 1),
+        Assignment("a", "k", "v", "p.ini", 2),
+    ]
+    assert fault(write("[a]\n\ufeffk = v\n")).startswith("p.ini:2: expected key = value")
+
+
 def test_blanks_and_line_ends(write: Write) -> None:
     """Blanks around key and value are cut, carriage returns too, and the last line needs no end."""
     path = write("[s]\r\n  a=1  \r\n\tb\t=\t2\r\nc = ")

@@ -177,6 +177,7 @@ class Head:
     posts: list[Number] = field(default_factory=list)
     ended: list[str] = field(default_factory=list)
     told: list[str] = field(default_factory=list)
+    rolling: list[tuple[float | None, Callable[[str], None]]] = field(default_factory=list)
     clock_s: float = 100.0
 
     def __post_init__(self) -> None:
@@ -209,6 +210,14 @@ class Head:
             self.state["shutdown"] = mode
             for child in self.children:
                 child.channel.send("shutdown", {"mode": mode})
+
+    def restart(self, deadline_s: float | None, done: Callable[[str], None]) -> None:
+        """Kept until a test says how it went."""
+        self.rolling.append((deadline_s, done))
+
+    def upgrade(self, done: Callable[[str], None]) -> None:
+        """The same."""
+        self.rolling.append((None, done))
 
     # -- for tests
 

@@ -379,6 +379,44 @@ def test_shutdown_may_change_its_mind() -> None:
         assert (desk.worker.shutdown, desk.worker.pause.everything) == ("servers", True)
 
 
+# -- restart and upgrade
+
+
+@pytest.mark.parametrize(
+    ("text", "deadline_s", "tag_text"),
+    [("restart", None, "RESTART"), ("restart 7", 7, "RESTART"), ("upgrade", None, "UPGRADE")],
+)
+def test_restart_and_upgrade_are_answered_when_done(text: str, deadline_s: int | None, tag_text: str) -> None:
+    """By the supervisor, who says what is wrong."""
+    with Desk() as desk:
+        talk = desk.session()
+        for wrong in ("", "a restart is under way"):
+            assert ask(talk, text) == []
+            asked_s, done = desk.head.rolling.pop()
+            assert asked_s == deadline_s
+            done(wrong)
+            said = words(talk.messages()[0])
+            assert said == (f"{tag_text} failed: {wrong}" if wrong else tag_text)
+
+
+@pytest.mark.parametrize("argument", ["soon", '"-1"', '"1.5"', "9999999", '"٣"'])
+def test_restart_wants_seconds(argument: str) -> None:
+    """Whole ones."""
+    with Desk() as desk:
+        assert tag(desk.session(), f"restart {argument}") == "invalid number of seconds"
+        assert desk.head.rolling == []
+
+
+# -- names
+
+
+def test_names_that_are_not_utf8_are_escaped() -> None:
+    """Clients were told UTF8: a row with other bytes in it would break them."""
+    with Desk(databases={"app": DatabaseConfig("app"), "caf\udce9 é": DatabaseConfig("caf\udce9 é")}) as desk:
+        found = [row["name"] for row in rows(desk.session(), "show databases")]
+        assert found == ["app", "caf\\xe9 é", "pgbouncer"]
+
+
 # -- the log
 
 

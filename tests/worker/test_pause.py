@@ -168,6 +168,25 @@ def test_disable(bench: Bench) -> None:
     assert bench.heard(bench.login()).endswith(m.ready())
 
 
+def test_disabled_names_of_the_asterisk() -> None:
+    """An entry that was dropped because nobody used it comes back disabled, as it is in other workers."""
+    made = Bench(autodb="", autodb_idle_timeout=1)
+    try:
+        pools, pause = made.worker.pools, made.worker.pause
+        auto = pools.database("auto")
+        assert auto is not None
+        pause.disable(auto)
+        made.pass_time(5)
+        assert "auto" not in pools.databases
+        assert made.error(made.login(dbname="auto")) == 'database "auto" is disabled'
+        back = pools.database("auto")
+        assert back is not None
+        pause.enable(back)
+        assert not back.disabled
+    finally:
+        close(made)
+
+
 def test_reconnect_replaces_servers(bench: Bench) -> None:
     """RECONNECT closes what is idle now and what is busy at its release, and asks for the welcome anew."""
     client = bench.login()
