@@ -10,10 +10,13 @@ import psycopg
 from tests.support.postgres import Postgres
 
 LIMIT_S = 15.0
+Connection = psycopg.AsyncConnection[tuple[object, ...]]
 
 
-async def cancelled(dsn: str, pg: Postgres, count: int, rounds: int = 1, patience_s: float = LIMIT_S) -> list[int]:
-    """How many of `count` clients' queries each round's cancels ended.
+async def cancelled(
+    dsn: str, pg: Postgres, count: int, rounds: int = 1, patience_s: float = LIMIT_S, at_once: bool = True
+) -> list[int]:
+    """How many of `count` clients' queries each round's cancels ended; these come all at once, or one by one.
 
     After `patience_s` what still runs is ended on the server itself, and does not count.
     """
@@ -21,17 +24,22 @@ async def cancelled(dsn: str, pg: Postgres, count: int, rounds: int = 1, patienc
         *(psycopg.AsyncConnection.connect(dsn, autocommit=True, connect_timeout=20) for _ in range(count))
     )
     try:
-        return [await _round(conns, pg, patience_s) for _ in range(rounds)]
+        return [await _round(conns, pg, patience_s, count if at_once else 1) for _ in range(rounds)]
     finally:
         for conn in conns:
             await conn.close()
 
 
-async def _round(conns: list[psycopg.AsyncConnection[tuple[object, ...]]], pg: Postgres, patience_s: float) -> int:
+async def _round(conns: list[Connection], pg: Postgres, patience_s: float, at_once: int) -> int:
     tag = f"cancel {uuid.uuid4()}"
     ended = 0
+    gate = asyncio.Semaphore(at_once)
 
-    async def run(conn: psycopg.AsyncConnection[tuple[object, ...]]) -> None:
+    async def cancel(conn: Connection) -> None:
+        async with gate:
+            await conn.cancel_safe(timeout=LIMIT_S)
+
+    async def run(conn: Connection) -> None:
         nonlocal ended
         try:
             await conn.execute(f"select pg_sleep(60) -- {tag}".encode())
@@ -44,7 +52,9 @@ async def _round(conns: list[psycopg.AsyncConnection[tuple[object, ...]]], pg: P
         async with asyncio.timeout(LIMIT_S):
             while (await (await watcher.execute(f"select count(*) {where}")).fetchone()) != (len(conns),):
                 await asyncio.sleep(0.02)
-        await asyncio.gather(*(conn.cancel_safe(timeout=LIMIT_S) for conn in conns))
+        told = await asyncio.gather(*map(cancel, conns), return_exceptions=True)
+        for error in filter(None, told):
+            print(f"a cancel request failed: {error}")
         await asyncio.wait(tasks, timeout=patience_s)
         found = ended
         await watcher.execute(f"select pg_cancel_backend(pid) {where}")

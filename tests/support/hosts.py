@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import os
+import shutil
 import subprocess
-import threading
 from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, TypeVar
@@ -13,35 +14,35 @@ from typing import Any, TypeVar
 from tests.support.pooler import PgBouncer, Pooler
 
 T = TypeVar("T")
+_TURNS = itertools.count()
 _CLONE_NEWNET = 0x40000000
+IP = shutil.which("ip", path="/usr/sbin:/sbin:/usr/bin:/bin") or "ip"
 
 
 def ip(*words: str) -> None:
     """One step of ip(8)."""
-    subprocess.run(["ip", *words], check=True, capture_output=True, text=True)
+    subprocess.run([IP, *words], check=True, capture_output=True, text=True)
+
+
+def enter(path: str) -> None:
+    """Moves this thread to a network namespace."""
+    with open(path, "rb") as place:
+        if ctypes.CDLL(None, use_errno=True).setns(place.fileno(), _CLONE_NEWNET) != 0:
+            code = ctypes.get_errno()
+            raise OSError(code, os.strerror(code))
 
 
 def in_namespace(name: str, work: Callable[[], T]) -> T:
-    """Runs `work` in a thread that is in a network namespace; processes it starts stay there."""
-    found: list[T] = []
-    failed: list[BaseException] = []
+    """Runs `work` in a network namespace; processes it starts stay there.
 
-    def run() -> None:
+    Not in a thread of its own: what we start is told to die with the thread that started it.
+    """
+    with open("/proc/thread-self/ns/net", "rb") as here:
+        enter(f"/run/netns/{name}")
         try:
-            with open(f"/run/netns/{name}", "rb") as place:
-                if ctypes.CDLL(None, use_errno=True).setns(place.fileno(), _CLONE_NEWNET) != 0:
-                    code = ctypes.get_errno()
-                    raise OSError(code, os.strerror(code))
-            found.append(work())
-        except BaseException as error:
-            failed.append(error)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    thread.join()
-    if failed:
-        raise failed[0]
-    return found[0]
+            return work()
+        finally:
+            enter(f"/proc/self/fd/{here.fileno()}")
 
 
 class Host:
@@ -64,8 +65,11 @@ class Hosts:
 
     def __init__(self, count: int) -> None:
         self.isolated = os.geteuid() == 0
-        self.net = f"198.18.{os.getpid() % 250}" if self.isolated else f"127.{os.getpid() % 250 + 2}.1"
-        self.tag = f"pgs{os.getpid()}"
+        # Names and addresses of their own: the kernel takes its time to remove those of the test before.
+        turn = next(_TURNS)
+        at = (os.getpid() * 16 + turn) % 500
+        self.net = f"198.{18 + at // 250}.{at % 250}" if self.isolated else f"127.{at // 250 + 2}.{at % 250}"
+        self.tag = f"pgs{os.getpid()}n{turn}"
         self.hosts = [Host(f"{self.net}.{at + 2}", f"{self.tag}h{at}" if self.isolated else "") for at in range(count)]
 
     def _plug(self, at: int, namespace: str) -> None:
@@ -102,7 +106,7 @@ class Hosts:
     def _remove(self) -> None:
         # A cable goes with either of its ends.
         for name in [f"{self.tag}sw", *(host.namespace for host in self.hosts)]:
-            subprocess.run(["ip", "netns", "del", name], check=False, capture_output=True)
+            subprocess.run([IP, "netns", "del", name], check=False, capture_output=True)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
