@@ -132,7 +132,7 @@ class Relay:
 
         def done(asked: Round) -> None:
             timer.cancel()
-            for one, answer in asked.answers:
+            for one, answer in sorted(asked.answers, key=lambda pair: pair[0].seat):
                 parts.append({"seat": one.seat, "number": one.number, "rows": answer.fields.get("rows", [])})
             missing = [one.number for one in asked.missing]
             child.channel.reply(message, {"parts": parts, "missing": missing})

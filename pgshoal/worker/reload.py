@@ -159,6 +159,7 @@ def _databases(worker: Worker, old: Config, found: Changes) -> None:
         if entry is None:
             worker.log.warning(f"dropping database '{name}' as it does not exist anymore or inactive auto-database")
             worker.pause.remove(database)
+            worker.pause.enable(database)
             del pools.databases[name]
             continue
         change = changes.entry_change(old, database.config, entry)

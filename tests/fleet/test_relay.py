@@ -58,7 +58,7 @@ def test_gather_asks_all_others() -> None:
     hands.reply(2, rows=[["b", 1]])
     assert hands.answers == []
     hands.reply(0, rows=[["a", 1]])
-    parts = [{"seat": 2, "number": 2, "rows": [["b", 1]]}, {"seat": 0, "number": 0, "rows": [["a", 1]]}]
+    parts = [{"seat": 0, "number": 0, "rows": [["a", 1]]}, {"seat": 2, "number": 2, "rows": [["b", 1]]}]
     assert hands.answers == [{"parts": parts, "missing": []}]
 
 

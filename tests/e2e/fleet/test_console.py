@@ -250,3 +250,24 @@ def test_a_worker_that_dies_during_a_pause(fleet: Pooler) -> None:
             until(lambda: any(row["cl_waiting"] for row in fleet.admin("show pools")), "the client in line")
             fleet.admin("resume")
             assert asked.result(20).fetchone() == (1,)
+
+
+def test_statistics_outlive_a_restart(fleet: Pooler) -> None:
+    """RESTART is answered when every number has a new process; nothing that was counted before is lost."""
+
+    def counted() -> tuple[int, int]:
+        row = next(row for row in fleet.admin("show stats_totals") if row["database"] == "app")
+        return row["query_count"], row["client_login_count"]
+
+    with spread(fleet, each=1) as found:
+        for each in found.values():
+            for _ in range(5):
+                each[0].execute("select 1")
+    before, pids = counted(), set(fleet.worker_pids())
+    assert before[0] == 5 * WORKERS
+    with console(fleet) as admin:
+        assert admin.execute("restart 5").statusmessage == "RESTART"
+    assert pids.isdisjoint(row["pid"] for row in workers(fleet) if row["state"] == "running")
+    assert counted() == before
+    until(lambda: [row["state"] for row in workers(fleet)] == ["running"] * WORKERS, "the end of the old ones")
+    assert counted() == before
