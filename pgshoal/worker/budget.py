@@ -13,6 +13,7 @@ from pgshoal.policy.growth import surplus
 from pgshoal.worker.records import Rows
 
 if TYPE_CHECKING:
+    from pgshoal.config.model import DatabaseConfig
     from pgshoal.engine.contract import PoolId
     from pgshoal.worker.app import Worker
     from pgshoal.worker.records import Pool
@@ -49,6 +50,8 @@ class Budget:
         self._needed: Counter[int] = Counter()
         #: what stands in the ledger as our wish
         self._wishes: dict[PoolId, list[Want]] = {}
+        self._limits_of = worker.config
+        self._limits: dict[PoolId, tuple[DatabaseConfig, PoolLimits]] = {}
 
     # -- rows
 
@@ -83,14 +86,32 @@ class Budget:
     # -- limits
 
     def limits(self, pool: Pool) -> PoolLimits:
-        """As configured."""
-        config, entry, user = self.worker.config, pool.database.config, pool.user.name
-        return PoolLimits(
+        """As configured; asked so often that the answer is kept as long as the configuration stands."""
+        config, entry = self.worker.config, pool.database.config
+        if config is not self._limits_of:
+            self._limits_of, self._limits = config, {}
+        known = self._limits.get(pool.id)
+        if known is not None and known[0] is entry:
+            return known[1]
+        user = pool.user.name
+        found = PoolLimits(
             effective.pool_size(config, entry, user),
             effective.max_db_connections(config, entry),
             effective.max_user_connections(config, user),
             effective.reserve_pool_size(config, entry, user),
         )
+        self._limits[pool.id] = entry, found
+        return found
+
+    def forget(self, pool: PoolId) -> None:
+        """The pool is dropped."""
+        self._limits.pop(pool, None)
+
+    def may_grow(self, pool: Pool) -> bool:
+        """Whether an attempt could succeed, as far as a glance without the lock tells."""
+        limits, used = self.limits(pool), self.ledger.used
+        bounds = zip(pool.rows, (limits.with_reserve(), limits.database, limits.user), strict=True)
+        return self.ledger.static or all(not limit or used(row) < limit for row, limit in bounds)
 
     def _divided(self, limit: int) -> bool:
         return self.ledger.static and 1 < self.ledger.workers <= limit

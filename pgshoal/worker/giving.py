@@ -76,6 +76,8 @@ class Giving:
         pools = [pool for pool in worker.pools.by_id.values() if row in pool.rows]
         limit = worker.budget.limit_of(row, pools)
         held = ledger.own(row)
+        if held <= limit // ledger.workers and not worker.draining and not any(map(self._spare, pools)):
+            return  # the usual case where all are busy, and the next look is near
         for _ in range(held if limit else 0):
             found = min((each for pool in pools if (each := self._idle(pool))), key=lambda each: each[0], default=None)
             idle_us = None if found is None else now_us - found[0]
@@ -95,10 +97,14 @@ class Giving:
         more = sum(cell.used > held for cell in fleet.ledger.cells(row))
         return now_us - self._since[row] >= min(more, _TURNS_MAX) * TURN_US
 
+    def _spare(self, pool: Pool) -> bool:
+        worker = self.worker
+        return not (worker.engine.pool_counts(pool.id).cl_waiting or worker.lookups.waiting(pool))
+
     def _idle(self, pool: Pool) -> tuple[int, Server] | None:
         """The server of a pool that has been idle longest, and since when; none while clients of the pool wait."""
         worker = self.worker
-        if worker.engine.pool_counts(pool.id).cl_waiting or worker.lookups.waiting(pool):
+        if not self._spare(pool):
             return None
         servers = worker.servers.by_conn
         idle = [(since_us, servers[conn]) for conn, since_us in worker.engine.idle_servers(pool.id)[:1]]

@@ -54,32 +54,38 @@ class Growth:
 
     def freed(self) -> None:
         """A backend is gone, here or in another worker: those that wait may grow."""
-        for number in self._full:
+        for number in list(self._full):
             waiting = self.worker.pools.by_id.get(number)
-            if waiting is not None:
-                self._hungry[number] = waiting
-        self._full.clear()
+            if waiting is None:
+                self._full.discard(number)
+            elif self.worker.budget.may_grow(waiting):
+                self.want(waiting)
 
     def recheck(self) -> None:
-        """Pools that wait for other workers: perhaps nobody in them waits any more."""
+        """Pools that wait for other workers: perhaps nobody in them waits any more.
+
+        Those in which somebody does are looked at when a bell rings or the janitor comes: often would cost too much.
+        """
         for number in list(self.worker.budget.waiting()):
             pool = self.worker.pools.by_id.get(number)
-            if pool is not None:
+            if pool is not None and not self._has_waiting(pool):
                 self.want(pool)
 
     def tick(self) -> None:
         """Time has passed: look again at every pool in which somebody waits."""
         self._full.clear()
         for pool in self.worker.pools.by_id.values():
-            if (
-                pool.login_queue
-                or self.worker.lookups.waiting(pool)
-                or self.worker.engine.pool_counts(pool.id).cl_waiting
-            ):
+            if self._has_waiting(pool):
                 self._hungry[pool.id] = pool
+
+    def _has_waiting(self, pool: Pool) -> bool:
+        return bool(
+            pool.login_queue or self.worker.lookups.waiting(pool) or self.worker.engine.pool_counts(pool.id).cl_waiting
+        )
 
     def forget(self, pool: Pool) -> None:
         """The pool is dropped."""
+        self.worker.budget.forget(pool.id)
         self._hungry.pop(pool.id, None)
         self._full.discard(pool.id)
 

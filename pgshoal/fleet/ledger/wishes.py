@@ -40,7 +40,8 @@ class Wishes:
     def declare(self, key: Key, rows: Key, scope: int, waiting: int, since_us: int, now_us: int) -> set[int]:
         """Clients wait for these rows until they are served or do not any more; the seats to ring."""
         wish = self._by_key.setdefault(key, Wish())
-        more = waiting > wish.waiting
+        # Who was rung looks again by itself as long as anybody waits: that more wait now is no reason to ring.
+        more = not wish.waiting
         wish.standing, wish.waiting = True, waiting
         faded = [k for k, other in self._by_key.items() if not other.standing and set(other.rows) & set(rows)]
         for old in faded:
