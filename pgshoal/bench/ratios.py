@@ -122,7 +122,7 @@ def one_run(stand: Stand, pooler: Pooler, experiment: Experiment, contender: str
     try:
         figures = runners.RUNNERS[experiment.kind](stand, pooler, experiment)
     except (RuntimeError, OSError) as error:
-        ending = "" if pooler.running else f"; the pooler has ended, its log: {pooler.log_text()[-500:]}"
+        ending = f"; the pooler {'runs' if pooler.running else 'has ended'}, its log: {pooler.log_text()[-1000:]}"
         yield Row(experiment.name, "", contender, round_number, 0.0, f"{error}{ending}")
         return
     for metric, value in figures.items():

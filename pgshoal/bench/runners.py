@@ -13,7 +13,7 @@ from pgshoal.bench.raw import RawClient
 from pgshoal.bench.stand import Stand
 from pgshoal.demo import pgbench
 from pgshoal.demo.pgbench import Report
-from pgshoal.demo.pooler import Pooler
+from pgshoal.demo.pooler import START_LIMIT_S, Pooler
 
 Figures = Mapping[str, float]
 Runner = Callable[[Stand, Pooler, Experiment], Figures]
@@ -26,6 +26,7 @@ PUSH_MOST = 1 << 30
 
 def warm_up(stand: Stand, pooler: Pooler, experiment: Experiment) -> None:
     """Opens the pooler's server connections and fills the caches before anything counts."""
+    wait_for_all(pooler)
     if experiment.kind == "pgbench":
         pgbench.measure(
             stand.cluster.programs["pgbench"], stand.target(pooler, experiment), (*experiment.arguments, "-T", "1")
@@ -34,6 +35,15 @@ def warm_up(stand: Stand, pooler: Pooler, experiment: Experiment) -> None:
         with RawClient(pooler.host, pooler.port, experiment.user, "postgres") as client:
             client.query("select 1")
             client.drain()
+
+
+def wait_for_all(pooler: Pooler) -> None:
+    """A pooler accepts as soon as its first worker serves; measured is the whole fleet."""
+    deadline = time.monotonic() + START_LIMIT_S
+    while pooler.running and "process up" not in pooler.log_text():
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"not all of {pooler.name} is up, its log: {pooler.log_text()[-1000:]}")
+        time.sleep(0.05)
 
 
 def run_pgbench(stand: Stand, pooler: Pooler, experiment: Experiment) -> Figures:
