@@ -33,11 +33,15 @@ class Lending:
             borrower = self._lent.pop(listening.id, None)
             if borrower is not None:
                 borrower.channel.send("unlend", {"listener": listening.id})
-        # Numbers that found nobody to lend to at their time.
+        if self._supervisor.up:
+            self._lend_rest()
+
+    def _lend_rest(self) -> None:
+        """Numbers that found nobody to lend to at their time."""
         for post in self._supervisor.posts:
-            if post.child is None and not any(
-                one.id in self._lent for one in self._supervisor.sockets.own(post.number)
-            ):
+            own = self._supervisor.sockets.own(post.number)
+            served = post.child is not None and post.child.ready
+            if not served and not any(one.id in self._lent for one in own):
                 self.lend(post.number)
 
     def died(self, child: Child) -> None:

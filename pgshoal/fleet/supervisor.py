@@ -7,7 +7,9 @@ import os
 import pickle
 import signal
 import socket
+import sys
 import time
+import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -139,28 +141,40 @@ class Supervisor:
 
     def begin(self) -> None:
         """Start all workers."""
+        self.pulse.begin()
         for post in self.posts:
             post.child = self.start(post.number)
-        self.pulse.begin()
+            if post.child is None:
+                self.log.fatal(f"worker {post.number} cannot be started, exiting")
+                self.stop(1)
+                return
 
     def start(self, number: int) -> Child | None:
         """Start a process for a number; None if there is no seat or the system gives none."""
         seat = next((seat for seat in range(self.ledger.seats) if self._is_free(seat)), None)
         if seat is None:
             return None
-        ours, theirs = socket.socketpair()
+        try:
+            ours, theirs = socket.socketpair()
+        except OSError as error:
+            self.log.error(f"cannot start worker {number}: {error.strerror}")
+            return None
         try:
             pid = spawn(theirs, self.ledger.fd, self.ledger.bells)
         except OSError as error:
-            self.log.error(f"cannot start worker {number}: {error.strerror}")
+            self.log.error(f"cannot start worker {number}: {sys.executable}: {error.strerror}")
             ours.close()
             return None
         finally:
             theirs.close()
         self.generation += 1
-        child = self.child(number, seat, self.generation, pid, ours)
         self.ledger.occupy(seat, number)
-        self._boot(child)
+        child = self.child(number, seat, self.generation, pid, ours)
+        try:
+            self._boot(child)
+        except OSError as error:
+            self.log.error(f"cannot start worker {number}: {error.strerror}")
+            self.kill(child)
         return child
 
     def _is_free(self, seat: int) -> bool:
@@ -229,6 +243,7 @@ class Supervisor:
         """A message that makes no sense: whoever sends that cannot be trusted with clients."""
         what = f"'{verb}': {type(error).__name__}: {error}" if verb else str(error)
         self.log.error(f"worker {child.number} (pid {child.pid}) sent garbage, killing it: {what}")
+        self.log.debug("".join(traceback.format_exception(error)))
         self.kill(child)
 
     def kill(self, child: Child) -> None:

@@ -51,6 +51,6 @@ class Leaving:
         worker.loop.call_later(0.05, self._tick)
 
     def _tell_all(self) -> None:
-        gone = refuse("server_shutting_down")
+        gone = refuse("server_shutting_down", sqlstate="57P01")
         for pool in self.worker.pools.of_database(None):
             clients.close_pool(self.worker, pool, gone)

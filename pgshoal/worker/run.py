@@ -52,8 +52,7 @@ def main(channel_fd: int, ledger_fd: int, bell_fds: list[int]) -> int:
     log = Log(stderr=not place.quiet)
     try:
         _open_log(config, log)
-        if boot["cpus"]:
-            os.sched_setaffinity(0, boot["cpus"])
+        _bind(boot["cpus"], log)
         ledger = Ledger.attach(ledger_fd, bell_fds, place.seat)
         return _serve(config, place, ledger, sock, log)
     except BootFailed as error:
@@ -71,6 +70,14 @@ def placed(boot: Message) -> Place:
     return Place(
         number, seat, generation, workers, secret, dict(boot["overrides"]), bool(boot["quiet"]), dict(boot["state"])
     )
+
+
+def _bind(cpus: list[int], log: Log) -> None:
+    if cpus:
+        try:
+            os.sched_setaffinity(0, cpus)
+        except OSError as error:
+            log.warning(f"worker_cpu_affinity: cannot run on CPU {','.join(map(str, cpus))} only: {error.strerror}")
 
 
 def _open_log(config: Config, log: Log) -> None:
