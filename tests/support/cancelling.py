@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import uuid
 
 import psycopg
@@ -52,7 +53,8 @@ async def _round(conns: list[Connection], pg: Postgres, patience_s: float, at_on
         async with asyncio.timeout(LIMIT_S):
             while (await (await watcher.execute(f"select count(*) {where}")).fetchone()) != (len(conns),):
                 await asyncio.sleep(0.02)
-        told = await asyncio.gather(*map(cancel, conns), return_exceptions=True)
+        # In another order than that of the logins, or a balancer that takes turns would bring each home.
+        told = await asyncio.gather(*map(cancel, random.sample(conns, len(conns))), return_exceptions=True)
         for error in filter(None, told):
             print(f"a cancel request failed: {error}")
         await asyncio.wait(tasks, timeout=patience_s)
