@@ -150,6 +150,7 @@ class Reconfigure:
         for name in found.needs_restart:
             fleet.log.warning(f"{name} changes only at a restart")
         self._changed(found)
+        fleet.foresight.look()
         children = fleet.others(None)
         for child in children:
             if child not in step.prepared:

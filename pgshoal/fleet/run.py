@@ -111,6 +111,7 @@ def _run(supervisor: Supervisor, estate: Estate | None) -> int:
     supervisor.on_up = up
     if estate is None:
         supervisor.begin()
+        supervisor.foresight.look()
     else:
         upgrade.adopt(supervisor, estate)
         supervisor.pulse.begin()

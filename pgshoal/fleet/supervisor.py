@@ -20,6 +20,8 @@ from pgshoal.fleet.cancels import Cancels
 from pgshoal.fleet.channel import Channel, Message
 from pgshoal.fleet.children import Child, Part
 from pgshoal.fleet.cpus import affinity, usable_cpus
+from pgshoal.fleet.foresight import Foresight
+from pgshoal.fleet.hygiene import end_tasks
 from pgshoal.fleet.ledger import Ledger
 from pgshoal.fleet.lending import Lending
 from pgshoal.fleet.listening import Listening, Sockets
@@ -113,6 +115,7 @@ class Supervisor:
         self.cancels = Cancels(self)
         self.relay = Relay(self)
         self.parts: list[Part] = [self.undertaker, self.letterboxes, self.cancels, self.relay]
+        self.foresight = Foresight(self)
         self.lending = Lending(self)
         self.pulse = Pulse(self)
         self.rolling = Rolling(self)
@@ -365,7 +368,9 @@ class Supervisor:
     def close(self) -> None:
         """Give back what the fleet held; all workers are gone."""
         self.pulse.close()
+        self.foresight.close()
         self.undertaker.close()
+        end_tasks(self.loop)
         self.letterboxes.close()
         self.sockets.close()
         self.ledger.close()

@@ -6,6 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from tests.e2e.conftest import MakePooler, until
+from tests.support.pooler import database
 from tests.support.postgres import Postgres
 
 
@@ -63,3 +67,22 @@ def test_no_secret_is_shown(pg15: Postgres, tmp_path: Path) -> None:
     assert done.returncode == 2
     assert "hush" not in done.stdout + done.stderr
     assert 'password authentication failed for user "scram_user"' in done.stdout
+
+
+def test_a_running_fleet_warns(make: MakePooler, pg15: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the start, and again after a reload, the log tells what does not fit; serving goes on meanwhile."""
+    monkeypatch.delenv("PGSHOAL_FORESIGHT")
+    entry = database(pg15, user="alice", pool_size=98)
+    pooler = make({"app": entry})
+    text = "WARNING server 127.0.0.1:{}: {} server connections are possible, 97 fit (max_connections 100"
+    until(lambda: text.format(pg15.port, 98) in pooler.log_text(), "the warning at the start")
+    assert pooler.query("select 1") == [(1,)]
+    pooler.databases["app"] = entry.replace("98", "99")
+    pooler.write_config()
+    pooler.admin("RELOAD")
+    until(lambda: text.format(pg15.port, 99) in pooler.log_text(), "the warning after the reload")
+    pooler.databases["app"] = entry.replace("98", "7")
+    pooler.write_config()
+    pooler.admin("RELOAD")
+    assert pooler.query("select 1") == [(1,)]
+    assert pooler.log_text().count("server connections are possible") == 2
