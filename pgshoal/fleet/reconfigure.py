@@ -42,6 +42,8 @@ class Reconfigure:
         """`changed` is told what a commit has changed."""
         self._fleet = supervisor
         self._changed = changed
+        #: called after a commit, with the new configuration in effect
+        self.on_commit: Callable[[], None] = lambda: None
         self._waiting: deque[Callable[[], None]] = deque()
         self._busy = False
         #: what each worker that does not serve yet was booted with
@@ -150,7 +152,7 @@ class Reconfigure:
         for name in found.needs_restart:
             fleet.log.warning(f"{name} changes only at a restart")
         self._changed(found)
-        fleet.foresight.look()
+        self.on_commit()
         children = fleet.others(None)
         for child in children:
             if child not in step.prepared:

@@ -116,6 +116,7 @@ class Supervisor:
         self.relay = Relay(self)
         self.parts: list[Part] = [self.undertaker, self.letterboxes, self.cancels, self.relay]
         self.foresight = Foresight(self)
+        self.relay.reconfigure.on_commit = self.foresight.look
         self.lending = Lending(self)
         self.pulse = Pulse(self)
         self.rolling = Rolling(self)
