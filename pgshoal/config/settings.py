@@ -107,7 +107,7 @@ def _user(name: str, kind: Kind, doc: str) -> Setting:
 
 
 def _peer(name: str, kind: Kind, default: str | None, doc: str) -> Setting:
-    return Setting("peers", name, kind, default, doc, built=False)
+    return Setting("peers", name, kind, default, doc)
 
 
 _LISTEN = (
@@ -132,7 +132,7 @@ _PROCESS = (
     _main("user", TEXT, None, "account to switch to when started as root", boot=True),
     _main("pidfile", PATH, "", "file that holds the process number", boot=True),
     _main("job_name", TEXT, "pgbouncer", "name of a Windows service; no effect here", boot=True, built=False),
-    _main("peer_id", integer(0, 65535), "0", "own number among peers; 0 is off", built=False),
+    _main("peer_id", integer(0, 65535), "0", "own number among peers; 0 is off"),
     _main("pkt_buf", integer(64, unit="bytes"), "4096", "size of a stream buffer", boot=True, built=False),
     _main("sbuf_loopcnt", _COUNT, "5", "buffers relayed for one connection before the next has its turn", built=False),
     _main("max_packet_size", integer(16, 2**32 - 1, "bytes"), "2147483647", "largest protocol message accepted"),
