@@ -128,7 +128,7 @@ class Pooler:
         self.launch()
         deadline = time.monotonic() + START_LIMIT_S
         while time.monotonic() < deadline and self.running:
-            if self.accepts():
+            if self.accepts() and self._is_up():
                 return
             time.sleep(0.02)
         text = self.log_text()[-3000:]
@@ -142,6 +142,11 @@ class Pooler:
         tcp = str(self.settings["listen_addr"] or "") != ""
         unix = folder != "" and _connects(socket.AF_UNIX, "\0" + path[1:] if path.startswith("@") else path)
         return (not tcp or _connects(socket.AF_INET, (self.host, self.port))) and (unix or not folder)
+
+    def _is_up(self) -> bool:
+        """Whether all workers serve, as far as the log tells; the sockets accept before."""
+        text = self.log_text()
+        return "listening on" not in text or "process up" in text
 
     @property
     def running(self) -> bool:

@@ -1,0 +1,111 @@
+"""The supervisor becomes another program while clients work: same process, same sockets, nothing forgotten."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+
+import psycopg
+import pytest
+
+from tests.e2e.conftest import MakePooler, backends, until
+from tests.e2e.fleet.load import Load, zombies
+from tests.support.pooler import Pooler
+from tests.support.postgres import Postgres
+
+TAKEN_OVER = "has taken over from"
+
+
+def upgraded(pooler: Pooler, before: list[int], times: int = 1) -> bool:
+    """Whether the new program and new workers run."""
+    return pooler.log_text().count(TAKEN_OVER) == times and not set(before) & set(pooler.worker_pids())
+
+
+def test_an_upgrade_under_load_refuses_nobody(pg15: Postgres, make: MakePooler) -> None:
+    """Clients that stay and clients that come and go lose neither a connection nor a transaction."""
+    pooler = make(workers=2, auth_type="trust", max_client_conn=300, log_connections=0, log_disconnections=0)
+    before = pooler.worker_pids()
+    with (
+        Load(pg15, pooler, "-c", "50", "-T", "10") as steady,
+        Load(pg15, pooler, "-C", "-c", "10", "-T", "10") as passing,
+    ):
+        pooler.admin("UPGRADE")
+        until(lambda: TAKEN_OVER in pooler.log_text(), "the new program")
+    steady.report()
+    passing.report()
+    until(lambda: upgraded(pooler, before), "new workers")
+    assert pooler.running
+    assert len(pooler.worker_pids()) == 2
+    assert zombies(pooler) == []
+    assert " died: " not in pooler.log_text()
+
+
+def test_what_was_decided_outlives_the_upgrade(pg15: Postgres, make: MakePooler) -> None:
+    """DISABLE, totals, pidfile, signals and a second upgrade: all as if nothing had happened."""
+    from tests.support.pooler import database
+
+    pooler = make({"app": database(pg15), "other": database(pg15)}, workers=2)
+    pooler.admin("DISABLE other")
+    for _ in range(20):
+        pooler.query("select 1")
+    before = pooler.worker_pids()
+    done = subprocess.run(
+        [sys.executable, "-m", "pgshoal", "upgrade", str(pooler.config)], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "UPGRADE\n"), done.stderr
+    until(lambda: upgraded(pooler, before), "new workers")
+    with pytest.raises(psycopg.OperationalError, match="does not allow connections"):
+        pooler.query("select 1", dbname="other")
+    until(lambda: totals(pooler) >= 20, "the totals of the dead")
+    before = pooler.worker_pids()
+    pooler.admin("UPGRADE")
+    until(lambda: upgraded(pooler, before, times=2), "new workers again")
+    assert pooler.query("select 1") == [(1,)]
+    until(lambda: 21 <= totals(pooler) < 40, "each counted once")
+
+
+def totals(pooler: Pooler) -> int:
+    """Transactions of the database so far."""
+    return next(int(row["total_xact_count"]) for row in pooler.admin("SHOW STATS") if row["database"] == "app")
+
+
+def test_a_worker_that_dies_after_the_upgrade_is_known(pg15: Postgres, make: MakePooler) -> None:
+    """Its servers' sockets were handed over too: a busy backend of a killed worker is cancelled."""
+    pooler = make(workers=1, auth_type="trust")
+    threads = []
+    pooler.admin("UPGRADE")
+    until(lambda: TAKEN_OVER in pooler.log_text(), "the new program")
+    (old, *_) = pooler.worker_pids()
+
+    def sleep() -> None:
+        with pytest.raises(psycopg.OperationalError):
+            pooler.query("select pg_sleep(60)")
+
+    threads.append(threading.Thread(target=sleep))
+    threads[0].start()
+    until(lambda: backends(pg15, "alice") == 1, "a busy backend")
+    import psutil
+
+    time.sleep(0.2)
+    for pid in pooler.worker_pids():
+        psutil.Process(pid).kill()
+    threads[0].join()
+    until(lambda: backends(pg15, "alice") == 0, "the backend is gone")
+    until(lambda: old not in pooler.worker_pids(), "the old worker is reaped")
+    assert pooler.query("select 1") == [(1,)]
+
+
+def test_a_file_with_a_mistake_refuses_the_upgrade(make: MakePooler) -> None:
+    """The program that runs goes on, and the console names the line."""
+    pooler = make(workers=2)
+    before = pooler.worker_pids()
+    pooler.write(pooler.config.name, "[pgbouncer]\nno_such_setting = 1\n")
+    with pytest.raises(psycopg.Error, match=r"cannot take over.*:2: no_such_setting: unknown parameter"):
+        pooler.admin("UPGRADE")
+    assert pooler.worker_pids() == before
+    assert pooler.query("select 1") == [(1,)]
+    pooler.write_config()
+    pooler.admin("UPGRADE")
+    until(lambda: upgraded(pooler, before), "new workers")
