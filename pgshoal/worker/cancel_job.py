@@ -11,7 +11,7 @@ from pgshoal.config import effective
 from pgshoal.policy import cancel as policy
 from pgshoal.wire.build import cancel_request, ssl_request
 from pgshoal.worker.handler import ConsoleLogin, Handler
-from pgshoal.worker.records import Client, Pool, Server, ServerState
+from pgshoal.worker.records import Client, Server, ServerState
 
 if TYPE_CHECKING:
     from pgshoal.worker.handler import WorkerFace
@@ -202,16 +202,6 @@ def expire(worker: WorkerFace, now_us: int) -> None:
         if deliver_us > 0 and now_us - delivery.since_us > deliver_us:
             delivery.end("connect timeout")
     retry(worker)
-
-
-def counts(worker: WorkerFace, pool: Pool) -> tuple[int, int]:
-    """Cancel requests for clients of a pool: (on their way to a server, waiting)."""
-    front = worker.front
-    active = sum(len(delivery.job.waiters) for delivery in front.deliveries.values() if delivery.target.pool is pool)
-    waiting = sum(
-        len(job.waiters) for job in front.cancels.values() if job.delivery is None and job.client.pool is pool
-    )
-    return active, waiting
 
 
 def _server_of(worker: WorkerFace, client: Client) -> tuple[int, str]:

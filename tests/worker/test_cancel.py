@@ -376,17 +376,3 @@ def test_keys_of_the_worker_before_us_in_this_seat_are_nobodys() -> None:
         asking = cancel_with(bench, b"\0bcdefgh")
         assert bench.engine.closed[asking.conn].reason == "failed cancel request"
         assert bench.engine.connected == {}
-
-
-def test_requests_are_counted_by_pool() -> None:
-    """On their way and waiting, wherever they came in."""
-    with Bench() as bench:
-        talk, key, _ = busy(bench)
-        assert talk.client is not None
-        pool = talk.client.pool
-        cancel_with(bench, key)
-        bench.fleet.hear("cancel", key=key.hex())
-        assert cancel_job.counts(bench.worker, pool) == (2, 0)
-        bench.event(7, next(iter(bench.engine.connected)))
-        cancel_with(bench, key)
-        assert cancel_job.counts(bench.worker, pool) == (2, 1)
