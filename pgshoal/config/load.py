@@ -7,7 +7,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from pgshoal.config.hba import HbaFile, read_hba
+from pgshoal.config.ident import IdentFile, read_ident
 from pgshoal.config.ini import Assignment, Header, connection_string, read_ini
+from pgshoal.config.ldap import BadLdapOption, LdapOptions, parse_ldap_options
 from pgshoal.config.model import (
     DATABASE_NAME_BYTES_MAX,
     Config,
@@ -24,13 +27,15 @@ from pgshoal.errors import ConfigError
 CONSOLE_DATABASE = "pgbouncer"
 COMMAND_LINE = "command line"
 CONSOLE = "console"
+#: After a change of one of these, the files of users and access are read again.
+_FILES = frozenset({"auth_type", "auth_file", "auth_hba_file", "auth_ident_file", "auth_ldap_options"})
 
 
 def load(path: str, overrides: Mapping[str, str] | None = None) -> Config:
-    """Read `path`, its includes and its auth_file; `overrides` are [pgbouncer] values that beat the file.
+    """Read `path`, its includes, and the files of users and access; `overrides` are [pgbouncer] values that win.
 
-    Raises ConfigError with file, line, key, value and what is allowed. A missing or broken auth_file does not
-    raise: it is in `warnings`, as PgBouncer too starts without it.
+    Raises ConfigError with file, line, key, value and what is allowed. A missing or broken auth_file, and lines of the
+    hba and ident files that are passed over, do not raise: they are in `warnings`, as PgBouncer too starts with them.
     """
     builder = _Builder(path)
     for item in read_ini(path):
@@ -55,7 +60,7 @@ def set_value(config: Config, key: str, text: str) -> Config:
     settings = replace(config.settings, **values)
     origins = {**config.origins, ("pgbouncer", row.name): origin}
     changed = replace(config, settings=settings, origins=origins)
-    return _with_secrets(changed) if key == "auth_file" else changed
+    return _with_secrets(changed) if key in _FILES else changed
 
 
 def require_consistent(config: Config) -> None:
@@ -79,12 +84,31 @@ def at_setting(config: Config, key: str, reason: str) -> ConfigError:
 
 
 def _with_secrets(config: Config) -> Config:
-    path = config.settings.auth_file
+    """What stands in the files of users and access."""
+    settings = config.settings
     # With these two methods PgBouncer does not read the file either.
-    wanted = path if config.settings.auth_type not in ("any", "pam") else None
+    wanted = settings.auth_file if settings.auth_type not in ("any", "pam") else None
     users = read_userlist(wanted) if wanted else UserList()
-    warnings = () if users.error is None else (users.error,)
-    return replace(config, secrets=users.secrets, warnings=warnings)
+    ident, hba = IdentFile(), HbaFile()
+    if settings.auth_type == "hba":
+        ident = read_ident(settings.auth_ident_file) if settings.auth_ident_file else ident
+        hba = read_hba(settings.auth_hba_file, ident.maps)
+    warnings = (*(() if users.error is None else (users.error,)), *ident.warnings, *hba.warnings)
+    return replace(
+        config, secrets=users.secrets, hba=hba.rules, ident=ident.maps, ldap=_ldap(config), warnings=warnings
+    )
+
+
+def _ldap(config: Config) -> LdapOptions | None:
+    text = config.settings.auth_ldap_options
+    if text is None or config.settings.auth_type != "ldap":
+        return None
+    try:
+        return parse_ldap_options(text)
+    except BadLdapOption as bad:
+        found = at_setting(config, "auth_ldap_options", f"{bad.key}: {bad.allowed}")
+        # Its value may hold a password.
+        raise ConfigError(found.file, found.line, found.key, None, found.reason) from None
 
 
 class _Builder:

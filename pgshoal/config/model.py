@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from pgshoal.config.hba import HbaRule
+from pgshoal.config.ident import Maps
+from pgshoal.config.ldap import LdapOptions
 from pgshoal.errors import ConfigError
 
 PoolMode = Literal["session", "transaction", "statement"]
@@ -229,10 +232,16 @@ class Config:
     users: Mapping[str, UserConfig] = field(default_factory=dict)
     peers: Mapping[int, PeerConfig] = field(default_factory=dict)
     secrets: Mapping[str, Secret] = field(default_factory=dict)
+    hba: tuple[HbaRule, ...] = ()
+    """The rules of auth_hba_file, with auth_type=hba."""
+    ident: Maps = field(default_factory=dict)
+    """The maps of auth_ident_file, with auth_type=hba."""
+    ldap: LdapOptions | None = field(default=None, repr=False)
+    """What auth_ldap_options says, with auth_type=ldap."""
     origins: Mapping[tuple[str, str], Origin] = field(default_factory=dict)
     """(section, key or entry name) -> where it was written; absent means the default."""
     warnings: tuple[ConfigError, ...] = ()
-    """What does not stop the pooler but must be logged: an auth_file that is missing or broken."""
+    """What does not stop the pooler but must be logged: a broken auth_file, lines of other files passed over."""
 
     def database(self, name: str) -> DatabaseConfig | None:
         """The entry for a client-visible name, from the list or the `*` template; None when there is none."""

@@ -16,6 +16,7 @@ from pgshoal.wire import read
 from pgshoal.wire.build import AUTH_CLEARTEXT, auth_md5, auth_sasl, sasl_continue, sasl_final
 from pgshoal.wire.catalogue import PASSWORD_LIMIT
 from pgshoal.wire.errors import WireError
+from pgshoal.worker import client_access
 
 if TYPE_CHECKING:
     from pgshoal.worker.client_login import ClientLogin
@@ -42,27 +43,30 @@ class Stage(Enum):
 
 
 def begin(login: ClientLogin) -> None:
-    """Ask the client for its proof, or let it in."""
-    worker = login.worker
-    method = worker.config.settings.auth_type
-    if method == "trust":
+    """Ask the client for its proof, or let it in, or not."""
+    method = client_access.choose(login)
+    if method in ("any", "trust"):
         if login.user is None:
             login.refuse(refuse("trust_failed"))
         else:
             login.authenticated()
         return
     secret = login.secret()
-    if method == "any":
-        login.authenticated()
-    elif method == "scram-sha-256" or (method == "md5" and secret is not None and secret.kind == "scram"):
+    if method == "scram-sha-256" or (method == "md5" and secret is not None and secret.kind == "scram"):
         _begin_scram(login)
     elif method == "md5":
         login.salt = new_salt()
         _ask(login, Stage.MD5, auth_md5(login.salt), _SHORT_PACKET_MAX)
     elif method == "plain":
         _ask(login, Stage.PASSWORD, AUTH_CLEARTEXT, _PASSWORD_PACKET_MAX)
+    elif method == "cert":
+        client_access.check_certificate(login)
+    elif method == "peer":
+        client_access.check_peer(login)
+    elif method in ("", "reject"):
+        login.refuse(refuse("login_rejected" if method else "no_auth_method"))
     else:
-        worker.log.error(f"{login.lead()}auth_type={method} is not built yet")
+        login.worker.log.error(f"{login.lead()}auth_type={method} is not built yet")
         login.refuse(refuse("login_rejected"))
 
 

@@ -17,7 +17,7 @@ from pgshoal.policy.access import CONSOLE_DATABASE, ConsoleRight, console_right,
 from pgshoal.policy.cancel import LONG_SINCE_MINOR
 from pgshoal.policy.startup import LoginWish, Unwelcome, read_wish, with_host
 from pgshoal.wire.startup import BadStartup, CancelRequest, GSSENCRequest, SSLRequest, Startup, negotiate, parse_startup
-from pgshoal.worker import cancel, client_auth, clients
+from pgshoal.worker import cancel, client_access, client_auth, clients
 from pgshoal.worker.auth_lookup import entry_for
 from pgshoal.worker.client_auth import Stage
 from pgshoal.worker.handler import ConsoleLogin, Handler
@@ -25,6 +25,7 @@ from pgshoal.worker.log import LOG, place, socket_prefix
 from pgshoal.worker.records import Client, Database, Found, User
 
 if TYPE_CHECKING:
+    from pgshoal.config.hba import HbaRule
     from pgshoal.config.model import DatabaseConfig, Secret
     from pgshoal.policy.lookup import Row
     from pgshoal.worker.auth_lookup import Lookup
@@ -45,6 +46,10 @@ class ClientLogin(Handler):
     admitted: tuple[int, ...] = ()
     user_row: int | None = None
     tls = ""
+    #: what the client has shown; verified by the engine
+    certificate: bytes | None = None
+    #: the line of the hba file that decides
+    rule: HbaRule | None = None
     wish: LoginWish | None = None
     user: User | None = None
     database: Database | None = None
@@ -107,6 +112,8 @@ class ClientLogin(Handler):
     def secured(self, version: str, cipher: str, alpn: str, sni: str, certificate: bytes | None) -> None:
         """The handshake is done; whatever came before it counts for nothing."""
         self.tls = f"{version}/{cipher}"
+        if certificate is not None:
+            self.certificate = certificate
         self.stage = Stage.STARTUP
         self.worker.engine.proceed_startup(self.conn)
 
@@ -212,7 +219,7 @@ class ClientLogin(Handler):
         user = self.user
         if user is None or user.secret is None:
             entry = entry_for(worker, self)
-            if entry is not None:
+            if entry is not None and client_access.by_secret(self):
                 self._look_up(entry, wish)
                 return
         if user is None:

@@ -58,12 +58,10 @@ def test_show_all_lists_defaults_and_everything_unbuilt(write: Write) -> None:
 @pytest.mark.parametrize(
     ("line", "value"),
     [
-        ("auth_type = hba", "hba"),
         ("budget = static", "static"),
         ("client_tls_ecdhcurve = secp384r1", "secp384r1"),
         ("client_tls_dheparams = legacy", "legacy"),
         ("http_listen = localhost:80", "localhost:80"),
-        ("auth_ldap_options = ldapbindpasswd=geheim", "<hidden>"),
     ],
 )
 def test_used_but_not_built(write: Write, line: str, value: str) -> None:

@@ -169,5 +169,5 @@ def test_every_row_is_documented(row: Setting) -> None:
 def test_built_values() -> None:
     """A row tells built values from unbuilt ones, both ways round."""
     rows = BY_NAME["pgbouncer"]
-    assert rows["auth_type"].is_built("md5")
-    assert not rows["auth_type"].is_built("hba")
+    assert rows["client_tls_ecdhcurve"].is_built("auto")
+    assert not rows["client_tls_ecdhcurve"].is_built("secp384r1")
