@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from pgshoal.config.model import Config
-from pgshoal.fleet.probe import CannotAsk, ask
+from pgshoal.fleet.probe import CannotAsk, Unreachable, ask
 from pgshoal.policy import foresight
 from pgshoal.policy.foresight import Place, ServerFacts, Verdict, place_text
 from pgshoal.worker.log import Log
@@ -27,7 +27,7 @@ class Outlook:
     """What the servers said, and those that did not."""
 
     verdicts: list[Verdict]
-    errors: Mapping[Place, str]
+    errors: Mapping[Place, CannotAsk]
     missing: list[str]
 
     @property
@@ -41,8 +41,15 @@ class Outlook:
         """What an operator should know; nothing if all fits."""
         yield from (verdict.line() for verdict in self.verdicts if not verdict.fits)
         yield from self.missing
-        for place, reason in self.errors.items():
-            yield f"server {place_text(place)}: cannot ask for its max_connections: {reason}"
+        yield from (_cannot(place, why) for place, why in self.errors.items() if isinstance(why, Unreachable))
+
+    def notes(self) -> Iterator[str]:
+        """Servers that live and do not let us in, as with SCRAM secrets instead of passwords: nothing is wrong."""
+        yield from (_cannot(place, why) for place, why in self.errors.items() if not isinstance(why, Unreachable))
+
+
+def _cannot(place: Place, why: CannotAsk) -> str:
+    return f"server {place_text(place)}: cannot ask for its max_connections: {why}"
 
 
 @dataclass(slots=True)
@@ -62,7 +69,7 @@ async def look(config: Config, memory: Memory) -> Outlook:
     loop = asyncio.get_running_loop()
     places = list(dict.fromkeys(place for pool in foresight.pools(config) for place in pool.places))
     facts: dict[Place, ServerFacts] = {}
-    errors: dict[Place, str] = {}
+    errors: dict[Place, CannotAsk] = {}
     gate = asyncio.Semaphore(_AT_ONCE)
 
     async def one(place: Place) -> None:
@@ -72,7 +79,7 @@ async def look(config: Config, memory: Memory) -> Outlook:
                 try:
                     known = await ask(config, place)
                 except CannotAsk as error:
-                    errors[place] = str(error)
+                    errors[place] = error
                     return
             memory.facts[place] = (known, loop.time())
         facts[place] = known
@@ -120,12 +127,16 @@ class Foresight:
             self._task = None
 
     async def _look(self, config: Config) -> None:
+        log = self._supervisor.log
         try:
-            lines = list((await look(config, self._memory)).warnings())
+            outlook = await look(config, self._memory)
+            lines, notes = list(outlook.warnings()), list(outlook.notes())
         except Exception as error:
             # Whatever a server says must not disturb the fleet.
-            lines = [f"cannot compare max_connections: {type(error).__name__}: {error}"]
+            lines, notes = [f"cannot compare max_connections: {type(error).__name__}: {error}"], []
         for line in lines[:_LINES_MAX]:
-            self._supervisor.log.warning(line)
+            log.warning(line)
+        for line in notes[:_LINES_MAX]:
+            log.log(line)
         if len(lines) > _LINES_MAX:
-            self._supervisor.log.warning(f"and {len(lines) - _LINES_MAX} more: see pgshoal check {config.path} --live")
+            log.warning(f"and {len(lines) - _LINES_MAX} more: see pgshoal check {config.path} --live")

@@ -32,7 +32,7 @@ def show(config: Config, console: Console) -> int:
         table.add_row(place_text(place), "?", "server", "?", "?", "CANNOT ASK")
     if table.row_count:
         console.print(table, markup=False)
-    for line in outlook.warnings():
+    for line in (*outlook.warnings(), *outlook.notes()):
         console.print(line, markup=False, highlight=False, soft_wrap=True)
     for line in foresight.assumptions(config):
         console.print(f"assumed: {line}", markup=False, highlight=False, soft_wrap=True)

@@ -62,16 +62,22 @@ class Login:
 def logins(config: Config, place: Place) -> list[Login]:
     """How to get in, most promising first: those whose password we have in plain text."""
     found: dict[tuple[str, str], Login] = {}
+    plain = sorted(foresight.plain_users(config), key=lambda user: _rank(config.secrets.get(user)))[:_LOGINS_MAX]
     for pool in foresight.pools(config):
         if place not in pool.places:
             continue
         entry = config.autodb if pool.database == "*" else config.databases[pool.database]
-        secret = config.secrets.get(pool.user)
-        if entry is not None and entry.user == pool.user and entry.password is not None and entry.password.text:
-            secret = entry.password
-        login = Login(pool.dbname or "postgres", pool.user, secret)
-        found.setdefault((login.dbname, login.user), login)
-    return sorted(found.values(), key=lambda login: _RANK[login.secret.kind if login.secret else "empty"])
+        for user in (pool.user,) if pool.user else plain:
+            secret = config.secrets.get(user)
+            if entry is not None and entry.user == user and entry.password is not None and entry.password.text:
+                secret = entry.password
+            login = Login(pool.dbname or "postgres", user, secret)
+            found.setdefault((login.dbname, login.user), login)
+    return sorted(found.values(), key=lambda login: _rank(login.secret))
+
+
+def _rank(secret: Secret | None) -> int:
+    return _RANK["empty" if secret is None else secret.kind]
 
 
 async def ask(config: Config, place: Place) -> ServerFacts:
@@ -225,7 +231,7 @@ class Exchange:
             return build.sasl_initial(scram.mechanism, scram.start())
         if request.code in (read.AUTH_SASL_CONTINUE, read.AUTH_SASL_FINAL) and scram is not None:
             return await self._continue(scram, request.content)
-        raise AuthFailed("the server wants a password that is not in the configuration in a form to log in with")
+        raise AuthFailed("the server wants a password, and no usable one is configured")
 
     @staticmethod
     async def _continue(scram: ScramClient, content: bytes) -> bytes:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 from pgshoal.config import effective
 from pgshoal.config.model import Config, DatabaseConfig
@@ -16,13 +16,22 @@ _SHOWN = 3
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """One pool that clients may cause: `slots` is pool_size and its reserve, None without a limit."""
+    """A pool that clients may cause: `slots` is pool_size and its reserve, None without a limit.
+
+    `user` "" stands for `count` users who have no settings of their own, each with such a pool.
+    """
 
     database: str  # the entry's name; "*" for the template
     dbname: str | None  # on the server; None where each client names its own
     user: str
     slots: int | None
     places: tuple[Place, ...]
+    count: int = 1
+
+    @property
+    def total(self) -> int | None:
+        """Slots of all that it stands for."""
+        return None if self.slots is None else self.slots * self.count
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +95,16 @@ def place_text(place: Place) -> str:
 # -- what is possible
 
 
-def pools(config: Config) -> list[Pool]:
-    """Every pool that the users known from the file can make; each user of an unforced entry has one."""
-    found = [pool for entry in _entries(config) for pool in _pools_of(config, entry)]
+def pools(config: Config, apart: Collection[str] = ()) -> list[Pool]:
+    """Every pool that the users known from the files can make; each user of an unforced entry has one.
+
+    Users of whom nothing special is known are counted together, unless they are named in `apart`.
+    """
+    known = dict.fromkeys(known_users(config))
+    special = _special(config).union(apart)
+    alone = [user for user in known if user in special]
+    together = len(known) - len(alone)
+    found = [pool for entry in _entries(config) for pool in _pools_of(config, entry, alone, together)]
     return list({(pool.database, pool.user): pool for pool in found}.values())
 
 
@@ -97,16 +113,30 @@ def known_users(config: Config) -> list[str]:
     return list(dict.fromkeys((*config.secrets, *config.users)))
 
 
+def plain_users(config: Config) -> list[str]:
+    """Those who are counted together."""
+    special = _special(config)
+    return [user for user in known_users(config) if user not in special]
+
+
+def _special(config: Config) -> set[str]:
+    entries = list(_entries(config))
+    forced = {entry.user for entry in entries if entry.user is not None}
+    lookups = {user for entry in entries if (user := effective.auth_user(config, entry)) is not None}
+    return {*config.users, *forced, *lookups}
+
+
 def _entries(config: Config) -> Iterator[DatabaseConfig]:
     yield from config.databases.values()
     if config.autodb is not None:
         yield config.autodb
 
 
-def _pools_of(config: Config, entry: DatabaseConfig) -> Iterator[Pool]:
-    users = [entry.user] if entry.user is not None else known_users(config)
-    for user in users:
+def _pools_of(config: Config, entry: DatabaseConfig, alone: Iterable[str], together: int) -> Iterator[Pool]:
+    for user in alone if entry.user is None else (entry.user,):
         yield _pool(config, entry, user)
+    if entry.user is None and together:
+        yield replace(_pool(config, entry, ""), count=together)
     lookup = effective.auth_user(config, entry)
     if lookup is not None:
         name = effective.auth_dbname(config, entry)
@@ -126,15 +156,20 @@ def most(config: Config, chosen: Iterable[Pool]) -> int | None:
     """The most connections these pools have together under the limits of databases and users; None without a limit."""
     by_database: dict[str, list[int | None]] = {}
     by_user: dict[str, list[int | None]] = {}
+    counts: dict[str, int] = {}
     for pool in chosen:
-        by_database.setdefault(pool.database, []).append(pool.slots)
+        by_database.setdefault(pool.database, []).append(pool.total)
         by_user.setdefault(pool.user, []).append(pool.slots)
+        counts[pool.user] = pool.count
     limits = {entry.name: effective.max_db_connections(config, entry) for entry in config.databases.values()}
     # Each database of the template has a limit of its own; the template is counted as one of them.
     if config.autodb is not None:
         limits["*"] = effective.max_db_connections(config, config.autodb)
     databases = _total(_bounded(slots, limits.get(name, 0)) for name, slots in by_database.items())
-    users = _total(_bounded(slots, effective.max_user_connections(config, name)) for name, slots in by_user.items())
+    users = _total(
+        None if (each := _bounded(slots, effective.max_user_connections(config, name))) is None else each * counts[name]
+        for name, slots in by_user.items()
+    )
     return min((total for total in (databases, users) if total is not None), default=None)
 
 
@@ -180,7 +215,7 @@ def assumptions(config: Config) -> list[str]:
 
 def assess(config: Config, facts: Mapping[Place, ServerFacts]) -> list[Verdict]:
     """A verdict for each server, and for each of its databases and roles that has a limit of its own."""
-    all_pools = pools(config)
+    all_pools = pools(config, apart={role for server in facts.values() for role in server.roles})
     servers: dict[str, list[Place]] = {}
     for place, server in facts.items():
         servers.setdefault(server.instance or place_text(place), []).append(place)
@@ -225,10 +260,8 @@ def missing(config: Config, facts: Mapping[Place, ServerFacts]) -> list[str]:
 def _advice(here: list[Pool]) -> str:
     sizes: Counter[str] = Counter()
     for pool in here:
-        if pool.slots is None:
-            sizes[pool.database] += 1_000_000_000
-        else:
-            sizes[pool.database] += pool.slots
+        total = pool.total
+        sizes[pool.database] += 1_000_000_000 if total is None else total
     largest = [name for name, _ in sizes.most_common()]
     return f"lower pool_size or set max_db_connections for {_names(largest)}, or raise max_connections"
 

@@ -106,6 +106,27 @@ def test_servers_that_cannot_be_asked() -> None:
     asyncio.run(scenario())
 
 
+def wants_a_password(server: ServerSide) -> None:
+    """A server that lets nobody in without."""
+    server.read_startup()
+    server.send(m.auth(3))
+    server.hold()
+
+
+def test_servers_that_let_nobody_in() -> None:
+    """With secrets that cannot be used for a login there is nothing to warn of, and still something to know."""
+
+    async def scenario() -> None:
+        with FakeServer(wants_a_password) as server:
+            outlook = await look(Config("", SETTINGS, {"e": entry(server.port, 7)}), Memory())
+            assert list(outlook.warnings()) == []
+            (note,) = outlook.notes()
+            assert note.endswith("u@e: the server wants a password, and no usable one is configured")
+            assert outlook.exit_code == 2
+
+    asyncio.run(scenario())
+
+
 def test_a_missing_database_is_told() -> None:
     """An entry that leads to no database is a warning, not a misfit."""
 

@@ -52,6 +52,20 @@ def test_what_is_possible(tmp_path: Path, databases: str, main: str, users: str,
     assert most(made, pools(made)) == expected
 
 
+def test_thousands_of_users_are_counted_together(tmp_path: Path) -> None:
+    """Users without settings of their own make one record for each entry, and the same numbers."""
+    names = "".join(f'"user{number}" "x"\n' for number in range(2000))
+    made = config(tmp_path, "a = host=h\nb = host=h\nc = host=h user=user7", "default_pool_size = 2", auth=names)
+    found = pools(made)
+    assert len(found) == 2 * 2 + 1
+    assert most(made, found) == 2 * 2000 * 2 + 2
+    limited = config(tmp_path, "a = host=h\nb = host=h", "max_user_connections = 3", auth=names)
+    assert most(limited, pools(limited)) == 3 * 2000
+    apart = pools(limited, apart={"user3", "stranger"})
+    assert [(pool.user, pool.count) for pool in apart if pool.database == "a"] == [("user3", 1), ("", 1999)]
+    assert most(limited, apart) == 3 * 2000
+
+
 def test_a_server_that_fits_and_one_that_does_not(tmp_path: Path) -> None:
     """Each server is compared with the pools that lead to it; reserved connections are not for us."""
     made = config(tmp_path, "a = host=h pool_size=48\nb = host=g pool_size=49")
