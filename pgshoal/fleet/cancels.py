@@ -15,6 +15,9 @@ class Roster(Protocol):
     def worker_for(self, seat: int) -> Child | None:
         """The process in a seat."""
 
+    def heirs(self, seat: int) -> list[Child]:
+        """Those to whom clients of the seat have moved."""
+
 
 class Cancels:
     """A duty of the supervisor: `cancel` goes to the seat that is named in the key, and the answer back.
@@ -37,12 +40,22 @@ class Cancels:
 
     def _route(self, child: Child, message: Message) -> None:
         key = bytes.fromhex(message["key"])
-        target = self._roster.worker_for(seat_of(key))
-        if target is None or target is child or not target.ready or not made_by(key, target.generation):
+        seat = seat_of(key)
+        maker = self._roster.worker_for(seat)
+        found = [maker] if maker is not None and maker.ready and made_by(key, maker.generation) else []
+        found += [heir for heir in self._roster.heirs(seat) if heir is not maker]
+        self._try(child, message, [one for one in found if one is not child])
+
+    def _try(self, child: Child, message: Message, targets: list[Child]) -> None:
+        """One after another, until one knows the key."""
+        if not targets:
             child.channel.reply(message, {"reason": NOBODY})
             return
 
         def answered(answer: Message | None) -> None:
-            child.channel.reply(message, {"reason": NOBODY} if answer is None else answer.fields)
+            if answer is None or answer.fields.get("reason") == NOBODY:
+                self._try(child, message, targets[1:])
+            else:
+                child.channel.reply(message, answer.fields)
 
-        target.channel.ask("cancel", answered, {"key": key.hex()})
+        targets[0].channel.ask("cancel", answered, {"key": message["key"]})

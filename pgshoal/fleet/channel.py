@@ -9,6 +9,7 @@ import os
 import select
 import socket
 import struct
+import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -299,6 +300,15 @@ class Channel:
             self.send("", {"re": number, "reached": False, "parts": [], "missing": []})
 
     # -- the end
+
+    def finish(self, limit_s: float) -> None:
+        """Send what is queued, for so long: this process ends."""
+        poll = select.poll()
+        end_s = time.monotonic() + limit_s
+        while self.open and self._out and (left_s := end_s - time.monotonic()) > 0:
+            poll.register(self._sock, select.POLLOUT)
+            poll.poll(left_s * 1000)
+            self._flush()
 
     def close(self) -> None:
         """Close this end. Answers still owed never come."""

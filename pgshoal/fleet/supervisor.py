@@ -25,6 +25,7 @@ from pgshoal.fleet.hygiene import end_tasks
 from pgshoal.fleet.ledger import Ledger
 from pgshoal.fleet.lending import Lending
 from pgshoal.fleet.listening import Listening, Sockets
+from pgshoal.fleet.moves import Moves
 from pgshoal.fleet.notify import notify
 from pgshoal.fleet.pulse import Pulse
 from pgshoal.fleet.relay import Relay
@@ -114,7 +115,8 @@ class Supervisor:
         self.letterboxes = Letterboxes(self)
         self.cancels = Cancels(self)
         self.relay = Relay(self)
-        self.parts: list[Part] = [self.undertaker, self.letterboxes, self.cancels, self.relay]
+        self.moves = Moves(self)
+        self.parts: list[Part] = [self.undertaker, self.letterboxes, self.cancels, self.relay, self.moves]
         self.foresight = Foresight(self)
         self.relay.reconfigure.on_commit = self.foresight.look
         self.lending = Lending(self)
@@ -127,6 +129,10 @@ class Supervisor:
     def worker_for(self, seat: int) -> Child | None:
         """The process in a seat."""
         return next((child for child in self.children if child.seat == seat), None)
+
+    def heirs(self, seat: int) -> list[Child]:
+        """Those to whom clients of the seat have moved: they may know its cancel keys."""
+        return self.moves.heirs(seat)
 
     def others(self, child: Child | None) -> list[Child]:
         """All workers that serve, but this one."""

@@ -152,6 +152,7 @@ def export(fleet: Supervisor) -> dict[str, Any]:
         "bells": list(fleet.ledger.bells),
         "boxes": fleet.letterboxes.export(),
         "escrow": fleet.undertaker.export(),
+        "heirs": fleet.moves.export(),
         "figures": fleet.relay.figures.export(),
         "children": [
             {
@@ -197,6 +198,7 @@ def adopt(fleet: Supervisor, estate: Estate) -> None:
     fleet.sockets.adopt(estate["sockets"])
     fleet.letterboxes.adopt(estate["boxes"])
     fleet.undertaker.adopt(estate["escrow"])
+    fleet.moves.adopt(estate["heirs"])
     fleet.relay.figures.adopt(estate["figures"])
     fleet.relay.adopt()
     for post, restarts in zip(fleet.posts, estate["restarts"], strict=True):

@@ -152,7 +152,7 @@ def _route_long(key: bytes, stamp: Stamp, seats: int, peers: Container[int]) -> 
     if not hmac.compare_digest(key[_LONG.size :], _mac(stamp.secret, key[: _LONG.size])):
         return Lost(NOBODY)
     if seat == stamp.seat and generation != stamp.generation & 0xFFFFFFFF:
-        return Lost(NOBODY)
+        return Seat(seat, _with_hops(key, HOPS_MAX))  # of the process before: its clients may have moved
     return _seated(_with_hops(key, HOPS_MAX), seat, stamp, seats)
 
 
@@ -178,7 +178,7 @@ def _seated(key: bytes, seat: int, stamp: Stamp, seats: int) -> Route:
 def carriers_max(max_client_conn: int) -> int:
     """Connections that brought a cancel request and are still open, in one worker.
 
-    They have a budget of their own, so that a storm of them takes no client's stamp.
+    They have a budget of their own, so that a storm of them takes no client's place.
     """
     return max(CARRIERS_LEAST, max_client_conn)
 

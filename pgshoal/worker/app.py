@@ -25,6 +25,7 @@ from pgshoal.worker.growth import Growth
 from pgshoal.worker.handler import Handler
 from pgshoal.worker.janitor import PERIOD_S, Janitor
 from pgshoal.worker.listeners import Listeners
+from pgshoal.worker.moving import Moving
 from pgshoal.worker.offload import Offload
 from pgshoal.worker.pause import Pause
 from pgshoal.worker.peers import Peers
@@ -101,6 +102,7 @@ class Worker:
         self.tls = TlsFiles(engine)
         self.listeners = Listeners(self)
         self.balance = Balance(self)
+        self.moving = Moving(self)
         self.janitor = Janitor(self)
         #: called once when the worker is to end
         self.on_stop: Callable[[], None] = lambda: None
@@ -221,6 +223,7 @@ class Worker:
             Event.STARVED: self.growth.starved,
             Event.RETURNED: self.servers.returned,
             Event.DIVERTED: self.balance.diverted,
+            Event.MOVED: self.moving.moved,
         }
         return tuple(table.get(number, self._unknown) for number in range(max(Event) + 1))
 

@@ -65,7 +65,9 @@ def begin(worker: WorkerFace, login: ClientLogin, key: bytes) -> None:
         return
     route = policy.route(key, front.stamp, policy.seats_of(worker.fleet.workers), config.peers)
     if front.find_key(key) is not None:
-        route = policy.Here(key)  # also one from before peer_id was changed
+        route = policy.Here(key)  # also one from before peer_id was changed, or from another seat
+    elif isinstance(route, policy.Here):
+        route = policy.Seat(front.stamp.seat, route.key)  # a client that has moved kept its key
     carrier = Carrier(worker, login)
     match route:
         case policy.Here():

@@ -218,6 +218,18 @@ def _forget(worker: WorkerFace, client: Client) -> None:
         worker.pools.settle(pool)
 
 
+def depart(worker: WorkerFace, client: Client) -> None:
+    """It goes on in another process, which counts it from now on."""
+    _forget(worker, client)
+
+
+def arrive(worker: WorkerFace, client: Client) -> None:
+    """It goes on here; it was welcomed long ago, and keeps its parameters."""
+    pool, conn = client.pool, client.conn
+    worker.front.clients[conn] = pool.clients[conn] = client
+    worker.engine.admit(conn, pool.id, (), *_limits(worker, client))
+
+
 def _log_closing(worker: WorkerFace, client: Client, reason: str, told: bool = False) -> None:
     settings = worker.config.settings
     if not settings.log_disconnections and not (told and settings.log_pooler_errors):

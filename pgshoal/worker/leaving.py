@@ -35,11 +35,13 @@ class Leaving:
         worker.listeners.leave()
         worker.draining = True
         self._deadline_us = worker.engine.now_us() + round(float(message["deadline_s"]) * 1e6)
+        worker.moving.leave()
         # Clients that were accepted and have said nothing yet are known to the engine alone; soon the janitor asks it.
         worker.loop.call_later(LAST_ACCEPT_S + 2 * PERIOD_S, self._tick)
 
     def _tick(self) -> None:
         worker = self.worker
+        worker.moving.leave()
         if not worker.front.connections():
             worker.stop(0)
             return

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 #: Exit codes: ended as told, and failed at boot; anything else is a crash.
 ENDED: Final = 0
 FAILED_AT_BOOT: Final = 3
+#: How long the supervisor may take to hear what the worker had to say at its end.
+LAST_WORDS_S: Final = 2.0
 #: Clients come and go without cycles; a collector that looks at the young ones every 700 finds nothing.
 GC_THRESHOLDS: Final = (10_000, 20, 50)
 
@@ -114,6 +116,7 @@ def _serve(config: Config, place: Place, ledger: Ledger, sock: socket.socket, lo
         _run(worker, link)
     finally:
         worker.close()
+        channel.finish(LAST_WORDS_S)
         channel.close()
         loop.close()
         engine.shutdown()

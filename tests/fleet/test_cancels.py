@@ -46,6 +46,7 @@ class Fleet:
     def __init__(self) -> None:
         self.ends: dict[int, End] = {}
         self.children: dict[int, Child] = {}
+        self.moved: dict[int, list[int]] = {}  # by seat: the seats its clients went to
         self.cancels = Cancels(self)
 
     def start(self, seat: int, generation: int, ready: bool = True) -> None:
@@ -54,6 +55,10 @@ class Fleet:
         child = Child(seat, seat, generation, 1000 + seat, cast(Channel, end), 0.0, ready)
         self.children[seat] = child
         self.cancels.attach(child)
+
+    def heirs(self, seat: int) -> list[Child]:
+        """As the supervisor."""
+        return [self.children[other] for other in self.moved.get(seat, ())]
 
     def worker_for(self, seat: int) -> Child | None:
         """As the supervisor."""
