@@ -180,7 +180,7 @@ def carriers_max(max_client_conn: int) -> int:
 
     They have a budget of their own, so that a storm of them takes no client's place.
     """
-    return max(CARRIERS_LEAST, max_client_conn)
+    return max(CARRIERS_LEAST, max_client_conn // 4)
 
 
 def may_deliver(under_way: int, connections: int, pool_size: int) -> bool:

@@ -222,9 +222,9 @@ def test_one_delivery_for_each_server(under_way: int, connections: int, size: in
 
 
 def test_cancel_requests_have_a_budget_of_their_own() -> None:
-    """As many as clients are allowed, some even where few are; those for other nodes get half at most."""
+    """A quarter of what clients may have, some even where that is little; those for other nodes get half at most."""
     assert carriers_max(0) == CARRIERS_LEAST
-    assert carriers_max(5000) == 5000
-    assert may_forward(2499, 5000)
-    assert not may_forward(2500, 5000)
+    assert carriers_max(5000) == 1250
+    assert may_forward(624, 5000)
+    assert not may_forward(625, 5000)
     assert PER_CLIENT_MAX < CARRIERS_LEAST
