@@ -118,11 +118,16 @@ class Supervisor:
         self.moves = Moves(self)
         self.parts: list[Part] = [self.undertaker, self.letterboxes, self.cancels, self.relay, self.moves]
         self.foresight = Foresight(self)
-        self.relay.reconfigure.on_commit = self.foresight.look
+        self.relay.reconfigure.on_commit = self._committed
         self.lending = Lending(self)
         self.pulse = Pulse(self)
         self.rolling = Rolling(self)
         self.upgrading = Upgrade(self)
+
+    def _committed(self) -> None:
+        """A new configuration is in effect."""
+        self.ledger.set_fleet(self.workers, self.config.settings.budget == "static")
+        self.foresight.look()
 
     # -- who is there
 

@@ -180,12 +180,13 @@ class _Round:
 
     def _reclaim(self, facts: PoolFacts, rivals: Sequence[PoolFacts], reason: str) -> None:
         """Ask for a busy server of the pool that has most, if that brings the pools nearer to each other."""
-        mine = facts.servers + self.opened[facts.pool]
+        mine, here = facts.servers + self.opened[facts.pool], facts.here + self.opened[facts.pool]
         donors = [p for p in rivals if p.pool != facts.pool and p.pool not in self.reclaimed and p.here > 0]
         donor = max(donors, key=lambda p: p.servers, default=None)
         if donor is None:
             return
-        starved = mine == 0 and facts.oldest_wait_s >= ROTATE_AFTER_S and facts.oldest_wait_s > donor.oldest_wait_s
+        # Servers in other workers are no help to the clients of this one.
+        starved = here == 0 and facts.oldest_wait_s >= ROTATE_AFTER_S and facts.oldest_wait_s > donor.oldest_wait_s
         if donor.servers > mine + 1 or starved:
             self.reclaimed.add(donor.pool)
             self.actions.append(Reclaim(donor.pool, reason))

@@ -183,6 +183,14 @@ def test_an_empty_pool_gets_its_turn() -> None:
     assert acts(replace(POOL, oldest_wait_s=0.3), holder, limits=limits) == turn
 
 
+def test_a_pool_with_servers_elsewhere_gets_its_turn_too() -> None:
+    """What it holds in other workers does not serve the clients it has here."""
+    limits = GrowthLimits(per_database={"app": 4})
+    holder = PoolFacts(2, "app", "bob", servers=1, here=1, waiting=5, oldest_wait_s=0.1)
+    elsewhere = replace(POOL, servers=3, here=0, oldest_wait_s=0.3)
+    assert acts(elsewhere, holder, limits=limits) == [Reclaim(2, "evicted for max_db_connections")]
+
+
 def test_the_longest_wait_goes_first() -> None:
     """One slot, two hungry pools: the one whose head has waited longer gets it."""
     limits = GrowthLimits(per_database={"app": 1})
