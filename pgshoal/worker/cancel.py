@@ -66,15 +66,13 @@ def begin(worker: WorkerFace, login: ClientLogin, key: bytes) -> None:
     route = policy.route(key, front.stamp, policy.seats_of(worker.fleet.workers), config.peers)
     if front.find_key(key) is not None:
         route = policy.Here(key)  # also one from before peer_id was changed, or from another seat
-    elif isinstance(route, policy.Here):
-        route = policy.Seat(front.stamp.seat, route.key)  # a client that has moved kept its key
     carrier = Carrier(worker, login)
     match route:
-        case policy.Here():
+        case policy.Here() if front.find_key(route.key) is not None:
             carrier.job = cancel_job.cancel(worker, route.key, carrier.finish)
         case policy.Peer():
             carrier.job = worker.peers.forward(route.peer_id, route.key, carrier)
-        case policy.Seat():
+        case policy.Here() | policy.Seat():  # a client that has moved kept its key
             worker.fleet.ask("cancel", lambda answer: carrier.finish(_told(answer)), {"key": route.key.hex()})
         case policy.Lost():
             carrier.finish(route.reason)
