@@ -58,24 +58,23 @@ def words(text: str) -> Iterator[Word]:
 
 
 def lists(text: str) -> Iterator[tuple[list[Word], int]]:
-    """The fields of one line, each a list of the words that commas join, with the place where the field ends."""
+    """The fields of one line, each a list of the words that commas join, with the place where the field ends.
+
+    What follows a field is not looked at before it is asked for: it may be cut by other rules.
+    """
     field: list[Word] = []
     joined = True
     for word in words(text):
-        if word.is_keyword(COMMA):
-            if joined:
-                raise BadLine("list", None, "names separated by single commas")
-            joined = True
-        elif joined:
+        if word.is_keyword(COMMA) == joined:
+            raise BadLine("list", None, "names separated by single commas")
+        if joined:
             field.append(word)
-            joined = False
-        else:
-            yield field, field[-1].end
-            field = [word]
-    if joined and field:
-        raise BadLine("list", None, "names separated by single commas")
+        joined = not joined
+        if not joined and not text.startswith(COMMA, _after_space(text, word.end)):
+            yield field, word.end
+            field, joined = [], True
     if field:
-        yield field, field[-1].end
+        raise BadLine("list", None, "names separated by single commas")
 
 
 def _after_space(text: str, position: int) -> int:
