@@ -301,6 +301,9 @@ class Engine(Protocol):
     def pause_pool(self, pool: PoolId, paused: bool) -> None:
         """Paused: nobody is linked; on resume the line is served."""
 
+    def hush_pool(self, pool: PoolId, hushed: bool) -> None:
+        """Hushed: clients wait without STARVED, as the pool cannot grow anyway; a wake for nothing costs much."""
+
     def admit(
         self,
         client: ConnId,

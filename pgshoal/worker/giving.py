@@ -30,6 +30,8 @@ class Giving:
         self._timer: TimerHandle | None = None
         #: rows others wait for, and since when we know
         self._since: dict[int, int] = {}
+        #: the last look found more than busy servers of our own share
+        self._some_spare = False
 
     def start(self) -> None:
         """Listen to the bell."""
@@ -44,15 +46,17 @@ class Giving:
         self.worker.settle()
 
     def attend(self) -> None:
-        """Look again soon."""
+        """Look again soon; not quite so soon while there is nothing to give."""
         if self._timer is None:
-            self._timer = self.worker.loop.call_later(LOOK_AGAIN_US / 1e6, self._again)
+            delay_us = LOOK_AGAIN_US if self._some_spare else 2 * LOOK_AGAIN_US
+            self._timer = self.worker.loop.call_later(delay_us / 1e6, self._again)
 
     def _again(self) -> None:
         self._timer = None
-        self.worker.growth.recheck()
+        changed = self.worker.growth.recheck()
         self.look()
-        self.worker.settle()
+        if changed or self._some_spare:
+            self.worker.settle()
         if self.worker.budget.waiting():
             self.attend()
 
@@ -66,6 +70,7 @@ class Giving:
         now_us = self.worker.engine.now_us()
         rows = self.worker.fleet.ledger.demands()
         self._since = {row: self._since.get(row, now_us) for row in rows}
+        self._some_spare = False
         for row in rows:
             self._give(row, now_us)
         if rows:
@@ -75,10 +80,13 @@ class Giving:
         worker, ledger = self.worker, self.worker.fleet.ledger
         pools = [pool for pool in worker.pools.by_id.values() if row in pool.rows]
         limit = worker.budget.limit_of(row, pools)
+        if not limit:
+            return
         held = ledger.own(row)
         if held <= limit // ledger.workers and not worker.draining and not any(map(self._spare, pools)):
-            return  # the usual case where all are busy, and the next look is near
-        for _ in range(held if limit else 0):
+            return  # the usual case: all are busy
+        self._some_spare = True
+        for _ in range(held):
             found = min((each for pool in pools if (each := self._idle(pool))), key=lambda each: each[0], default=None)
             idle_us = None if found is None else now_us - found[0]
             way = ledger.gives_way(row, limit, worker.escrow.coming(row) + self._promised(pools), idle_us)

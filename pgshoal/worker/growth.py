@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from pgshoal.engine.contract import PoolId
@@ -37,8 +38,15 @@ class Growth:
 
     def want(self, pool: Pool) -> None:
         """Somebody waits for a server of this pool, or may."""
-        self._full.discard(pool.id)
+        self._set_full(pool.id, False)
         self._hungry[pool.id] = pool
+
+    def _set_full(self, number: PoolId, full: bool) -> None:
+        if (number in self._full) is full:
+            return
+        (self._full.add if full else self._full.discard)(number)
+        with suppress(KeyError):  # the pool is gone
+            self.worker.engine.hush_pool(number, full)
 
     def starved(self, number: PoolId) -> None:
         """STARVED."""
@@ -57,23 +65,28 @@ class Growth:
         for number in list(self._full):
             waiting = self.worker.pools.by_id.get(number)
             if waiting is None:
-                self._full.discard(number)
+                self._set_full(number, False)
             elif self.worker.budget.may_grow(waiting):
                 self.want(waiting)
 
-    def recheck(self) -> None:
+    def recheck(self) -> bool:
         """Pools that wait for other workers: perhaps nobody in them waits any more.
 
         Those in which somebody does are looked at when a bell rings or the janitor comes: often would cost too much.
+        True if there are such pools.
         """
+        found = False
         for number in list(self.worker.budget.waiting()):
             pool = self.worker.pools.by_id.get(number)
             if pool is not None and not self._has_waiting(pool):
                 self.want(pool)
+                found = True
+        return found
 
     def tick(self) -> None:
         """Time has passed: look again at every pool in which somebody waits."""
-        self._full.clear()
+        for number in list(self._full):
+            self._set_full(number, False)
         for pool in self.worker.pools.by_id.values():
             if self._has_waiting(pool):
                 self._hungry[pool.id] = pool
@@ -87,7 +100,7 @@ class Growth:
         """The pool is dropped."""
         self.worker.budget.forget(pool.id)
         self._hungry.pop(pool.id, None)
-        self._full.discard(pool.id)
+        self._full.discard(pool.id)  # never to be heard of again
 
     def run(self) -> None:
         """Decide for all that asked."""
@@ -135,7 +148,7 @@ class Growth:
                 reserve = 0 < reserve_timeout_s <= fact.oldest_wait_s
                 budget.wait(pool, reserve, missing, _since_us(fact, now_us))
             if missing > 0:
-                self._full.add(number)
+                self._set_full(number, True)
         if budget.waiting():
             self.worker.giving.attend()
 

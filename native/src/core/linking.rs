@@ -55,7 +55,7 @@ impl Core {
         client.waiting_since = self.shared.now;
         client.notified = false;
         pool.line.push_back((id, client.ticket));
-        if !std::mem::replace(&mut pool.starved, true) {
+        if !pool.hushed && !std::mem::replace(&mut pool.starved, true) {
             self.events.push(CoreEvent::Starved { pool: pool_id });
         }
         self.set_mode(id, Mode::Waiting);

@@ -153,6 +153,12 @@ impl Core {
         Ok(())
     }
 
+    /// Hushed: no STARVED.
+    pub fn hush_pool(&mut self, pool: PoolId, hushed: bool) -> Verb<()> {
+        self.pool(pool)?.hushed = hushed;
+        Ok(())
+    }
+
     /// The set of these values, to admit clients with.
     pub fn parameter_set<T: AsRef<[u8]>>(&mut self, parameters: &[(T, T)]) -> Rc<ParamSet> {
         self.shared.params.set_of(parameters)

@@ -470,6 +470,10 @@ impl Engine {
         self.core.pause_pool(pool, paused).map_err(refused)
     }
 
+    fn hush_pool(&mut self, pool: u64, hushed: bool) -> PyResult<()> {
+        self.core.hush_pool(pool, hushed).map_err(refused)
+    }
+
     #[pyo3(signature = (client, pool, parameters, client_idle_timeout_us=0, query_wait_timeout_us=-1, welcome=None))]
     fn admit(
         &mut self,

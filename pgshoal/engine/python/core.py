@@ -347,7 +347,7 @@ class Core:
         client.wait_us = self.now
         client.notified = False
         pool.waiting[client.id] = client
-        if not pool.starved:
+        if not pool.starved and not pool.hushed:
             pool.starved = True
             self.emit((Event.STARVED, pool.id))
         return False

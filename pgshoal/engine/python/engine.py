@@ -266,6 +266,10 @@ class PythonEngine:
             self._core.serve(found)
             self._driver.flush()
 
+    def hush_pool(self, pool: PoolId, hushed: bool) -> None:
+        """STARVED is not wanted."""
+        self._core.pools[pool].hushed = hushed
+
     def admit(
         self,
         client: ConnId,

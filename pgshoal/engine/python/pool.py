@@ -21,6 +21,7 @@ class Pool:
         "client_bytes",
         "client_parses",
         "clients",
+        "hushed",
         "id",
         "idle",
         "max_prepared",
@@ -47,7 +48,7 @@ class Pool:
         self.clients: dict[int, Client] = {}
         self.servers: dict[int, Server] = {}
         self.paused = False
-        self.starved = False
+        self.starved = self.hushed = False
         self.assigned = self.xacts = self.queries = 0
         self.client_bytes = self.server_bytes = 0
         self.xact_time = self.query_time = self.wait_time = 0

@@ -146,6 +146,18 @@ def test_pause(core: Bench) -> None:
     assert (server.mode, second.mode) == ("idle", "waiting")
 
 
+def test_a_hushed_pool_starves_silently(core: Bench) -> None:
+    """Clients wait as ever, but STARVED is given again only after the hush has ended."""
+    first, second = core.client(), core.client()
+    core.engine.hush_pool(core.pool_id, True)
+    first.say(query("a"))
+    assert (first.mode, core.events()) == ("waiting", [])
+    core.engine.hush_pool(core.pool_id, False)
+    second.say(query("b"))
+    assert core.events() == [(Event.STARVED, core.pool_id)]
+    assert core.server().heard() == query("a")
+
+
 def test_transactions_hold_the_link(core: Bench) -> None:
     """Status T and E keep the server."""
     client, server = core.linked(query("begin"))

@@ -33,6 +33,20 @@ fn first_in_first_out() {
     );
 }
 
+/// A hushed pool starves without a word, until the hush ends.
+#[test]
+fn hushed() {
+    let mut rig = Rig::transaction();
+    let clients = [rig.client(), rig.client()];
+    rig.core.hush_pool(rig.pool, true).unwrap();
+    rig.core.received(clients[0], &asks("Q:a"));
+    assert!(rig.events().is_empty());
+    rig.core.hush_pool(rig.pool, false).unwrap();
+    rig.core.received(clients[1], &asks("Q:b"));
+    assert_eq!(rig.events(), ["STARVED"]);
+    assert_eq!(rig.core.waiting_clients(rig.pool).unwrap(), clients);
+}
+
 /// A releasing client that has more to say stands behind those who wait.
 #[test]
 fn the_line_comes_first() {
