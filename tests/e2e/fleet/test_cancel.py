@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import re
 import signal
 import time
@@ -146,3 +147,34 @@ def test_a_storm_of_cancels_starves_nobody(pg15: Postgres, fleet: Pooler) -> Non
             c.close()
     assert len(workers_of(fleet)) == 4
     assert asyncio.run(cancelled(fleet.dsn("app", "alice"), pg15, 10)) == [10]
+
+
+def test_start_and_cancel_many_times(fleet: Pooler) -> None:
+    """Queries that end just as they are cancelled: each is done or cancelled, and no answer is another's."""
+    outcomes: list[str] = []
+
+    async def client(seed: int) -> None:
+        pick = random.Random(seed)
+        async with await psycopg.AsyncConnection.connect(fleet.dsn("app", "alice"), autocommit=True) as conn:
+            for step in range(30):
+                mark = f"{seed}-{step}"
+                query = asyncio.create_task(conn.execute(f"select '{mark}', pg_sleep(0.1)"))
+                await asyncio.sleep(pick.uniform(0, 0.12))
+                await conn.cancel_safe(timeout=10)
+                try:
+                    row = await (await query).fetchone()
+                    assert row is not None
+                    assert row[0] == mark
+                    outcomes.append("done")
+                except psycopg.errors.QueryCanceled:
+                    outcomes.append("cancelled")
+
+    async def main() -> None:
+        await asyncio.gather(*map(client, range(16)))
+
+    before = workers_of(fleet)
+    asyncio.run(main())
+    print(f"{outcomes.count('done')} done, {outcomes.count('cancelled')} cancelled")
+    assert len(outcomes) == 16 * 30
+    assert {"done", "cancelled"} == set(outcomes)
+    assert workers_of(fleet) == before
