@@ -257,7 +257,7 @@ class Memory:
             return []
         u32, at, width = self.u32, self.base(row), self.width
         waiting = [seat for seat in range(self.seats) if seat != self.seat and u32[at + width + seat]]
-        if within_reach:
+        if within_reach and self.static:
             scopes = (ANYBODY, u32[_NUMBER + self.seat])
             return [seat for seat in waiting if u32[at + 3 * width + seat] in scopes]
         return waiting
