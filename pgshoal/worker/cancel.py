@@ -9,6 +9,8 @@ from pgshoal.policy import cancel as policy
 from pgshoal.worker import cancel_job, clients
 from pgshoal.worker.cancel_job import CancelJob
 from pgshoal.worker.handler import Handler
+from pgshoal.worker.log import place, socket_prefix
+from pgshoal.worker.records import Client
 
 if TYPE_CHECKING:
     from pgshoal.fleet.channel import Message
@@ -25,7 +27,7 @@ class Carrier(Handler):
     A client that does not wait for that changes nothing: its request is delivered all the same.
     """
 
-    __slots__ = ("conn", "connect_time", "job", "lead", "number", "since_us", "worker")
+    __slots__ = ("conn", "connect_time", "job", "lead", "number", "since_us", "where", "worker")
 
     def __init__(self, worker: WorkerFace, login: ClientLogin) -> None:
         self.worker = worker
@@ -33,6 +35,7 @@ class Carrier(Handler):
         self.connect_time = login.connect_time
         self.number = login.number
         self.lead = login.lead()
+        self.where = place(login.peer_host, login.peer_port, login.peer_pid)
         self.since_us = worker.engine.now_us()
         #: what it waits for; None if that is known to another worker only
         self.job: CancelJob | Forward | None = None
@@ -42,6 +45,10 @@ class Carrier(Handler):
         """The client did not wait."""
         if self._forget():
             clients.log_closing(self.worker, self.lead, reason, self.connect_time, told=False)
+
+    def is_for(self, database: str) -> None:
+        """Whose client it is for; the log then says so."""
+        self.lead = socket_prefix("C", self.conn, database, "", self.where)
 
     def finish(self, reason: str) -> None:
         """Close the client's side; it never gets an error packet."""
@@ -69,18 +76,22 @@ def begin(worker: WorkerFace, login: ClientLogin, key: bytes) -> None:
     carrier = Carrier(worker, login)
     match route:
         case policy.Here() if front.find_key(route.key) is not None:
-            carrier.job = cancel_job.cancel(worker, route.key, carrier.finish)
+            carrier.job = job = cancel_job.cancel(worker, route.key, carrier.finish)
+            if job is not None:
+                carrier.is_for(job.client.database.name)
         case policy.Peer():
             carrier.job = worker.peers.forward(route.peer_id, route.key, carrier)
         case policy.Here() | policy.Seat():  # a client that has moved kept its key
-            worker.fleet.ask("cancel", lambda answer: carrier.finish(_told(answer)), {"key": route.key.hex()})
+            worker.fleet.ask("cancel", lambda answer: _answered(carrier, answer), {"key": route.key.hex()})
         case policy.Lost():
             carrier.finish(route.reason)
 
 
-def _told(answer: Message | None) -> str:
+def _answered(carrier: Carrier, answer: Message | None) -> None:
     """What another worker did; without a supervisor there is none."""
-    return policy.NOBODY if answer is None else str(answer.fields.get("reason", policy.NOBODY))
+    fields = {} if answer is None else answer.fields
+    carrier.is_for(fields.get("database", ""))
+    carrier.finish(fields.get("reason", policy.NOBODY))
 
 
 def listen(worker: WorkerFace) -> None:
@@ -88,7 +99,13 @@ def listen(worker: WorkerFace) -> None:
 
     def heard(message: Message) -> None:
         key = bytes.fromhex(message["key"])
-        cancel_job.cancel(worker, key, lambda reason: worker.fleet.reply(message, {"reason": reason}))
+        holder = worker.front.find_key(key)
+        database = holder.database.name if isinstance(holder, Client) else ""
+
+        def done(reason: str) -> None:
+            worker.fleet.reply(message, {"reason": reason, "database": database})
+
+        cancel_job.cancel(worker, key, done)
 
     worker.fleet.on("cancel", heard)
 

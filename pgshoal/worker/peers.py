@@ -153,7 +153,7 @@ class Peers:
             worker.log.error(str(error))
             carrier.finish(policy.NOBODY)
             return None
-        carrier.lead = f"C-0x{carrier.conn:x}: {line.name} "
+        carrier.lead = f"C-0x{carrier.conn:x}: peer-{peer_id}@{carrier.where} "
         forward = Forward(worker, line, key, carrier)
         line.waiting.append(forward)
         self._serve(line)

@@ -64,6 +64,7 @@ def test_a_cancel_holds_its_server_until_it_has_been_delivered() -> None:
         assert ("unhold", server) in bench.engine.calls
         assert asking.refused() == ""
         assert bench.engine.closed[asking.conn].reason == SENT
+        assert f"app/(nouser)@127.0.0.1:{40000 + asking.conn} closing because: {SENT}" in bench.log.texts()
         assert bench.worker.front.connections() == 1
         assert bench.worker.servers.by_conn[server].cancels == 0
 
@@ -328,8 +329,9 @@ def test_a_key_of_another_seat_goes_over_the_channel() -> None:
         ((verb, done, fields),) = asked
         assert (verb, fields) == ("cancel", {"key": b"\2bcdefgh".hex()})
         assert asking.open
-        done(Message("", {"reason": SENT}))
+        done(Message("", {"reason": SENT, "database": "app"}))
         assert bench.engine.closed[asking.conn].reason == SENT
+        assert f"app/(nouser)@127.0.0.1:{40000 + asking.conn} closing because: {SENT}" in bench.log.texts()
         done(None)
 
 
@@ -365,9 +367,9 @@ def test_what_reached_another_worker_is_delivered_here() -> None:
         bench.event(7, delivery)
         assert bench.fleet.sent == []
         bench.event(9, delivery, "server conn crashed?")
-        assert bench.fleet.sent == [("re cancel", {"reason": SENT})]
+        assert bench.fleet.sent == [("re cancel", {"reason": SENT, "database": "app"})]
         bench.fleet.hear("cancel", key=b"12345678".hex())
-        assert bench.fleet.sent[1:] == [("re cancel", {"reason": "failed cancel request"})]
+        assert bench.fleet.sent[1:] == [("re cancel", {"reason": "failed cancel request", "database": ""})]
 
 
 def test_keys_of_the_worker_before_us_in_this_seat_are_nobodys() -> None:

@@ -90,7 +90,7 @@ def test_log_lines_name_the_peer() -> None:
         lines = node.log.texts()
         assert f"S-0x{forward:x}: peer-7@10.0.0.7:6432 new connection to server (from 127.0.0.1:6432)" in lines
         assert f"S-0x{forward:x}: peer-7@10.0.0.7:6432 closing because: {SENT} (age=0s)" in lines
-        assert f"C-0x{asking.conn:x}: peer-7@10.0.0.7:6432 closing because: {SENT} (age=0s)" in lines
+        assert f"C-0x{asking.conn:x}: peer-7@127.0.0.1:{40000 + asking.conn} closing because: {SENT} (age=0s)" in lines
 
 
 @pytest.mark.parametrize(
