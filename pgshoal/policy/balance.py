@@ -15,7 +15,7 @@ BUSY_SHARE: Final = 0.7
 BUSY_WINDOW_US: Final = 100_000
 BUSY_AGE_MAX_US: Final = 1_000_000
 #: Counts older than this are read again before they are used.
-FRESH_US: Final = 2_000
+FRESH_US: Final = 5_000
 #: So long a client that was placed may be missing in its worker's count.
 UNDER_WAY_US: Final = 20_000
 #: The difference that is worth a hand-over is 1, and for many clients one part in so many.
@@ -64,10 +64,12 @@ def diverts(how: str, loads: Iterable[Load], mine: int, churning: bool) -> bool:
     known = list(loads)
     if how == "kernel" or len(known) < 2:
         return False
-    if how == "pack" or not churning:
+    if not churning:
         return True
     counts = {load.number: load.clients for load in known}
     own = counts.get(mine, 0)
+    if how == "pack":
+        return own >= PACK_CLIENTS // 2 or pack(known, mine) != mine
     return own - min(counts.values()) > max(CHURN_SLACK, own // CHURN_SLACK_PARTS)
 
 

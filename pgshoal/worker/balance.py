@@ -50,6 +50,7 @@ class Balance:
         self._by_seat: dict[int, Peer] = {}
         self._slots: dict[int, socket.socket] = {}  # where to hand over, by number
         self._boxes: dict[int, socket.socket] = {}  # what is read: the own number's, and one that is lent
+        self._awake: set[int] = set()
         self._placement = Placement()
         self._churn = Churn()
         self._on = False
@@ -87,6 +88,7 @@ class Balance:
         known = {peer.pid: peer for peer in self._by_seat.values()}
         fresh = [Peer(*row) for row in message["workers"]]
         self._by_seat = {peer.seat: known.get(peer.pid, peer) for peer in fresh}
+        self._awake.update(self._by_seat)  # until the next tick
         self._look()
         self._switch()
 
@@ -96,6 +98,7 @@ class Balance:
         """About three times a second."""
         now_us = self._worker.engine.now_us()
         self._churn.note(now_us, self.accepted, self._worker.front.connections())
+        self._awake = {cell.seat for cell in self._worker.fleet.ledger.cells(self._row) if cell.awake}
         self._look()
         self._switch()
 
@@ -184,15 +187,15 @@ class Balance:
     def _loads(self, now_us: int) -> Iterator[Load]:
         fleet = self._worker.fleet
         packing = self._worker.config.settings.accept_balance == "pack"
-        for cell in fleet.ledger.cells(self._row):
-            peer = self._by_seat.get(cell.seat)
-            if peer is None or not cell.awake:
+        counts = fleet.ledger.by_seat(self._row)
+        for seat, peer in self._by_seat.items():
+            if seat not in self._awake:
                 continue
             if packing and peer.gauge.due(now_us):
                 with suppress(OSError, ValueError, IndexError):
                     peer.gauge.note(now_us, _cpu_us(peer.pid))
-            own = peer.seat == fleet.seat
-            yield Load(peer.number, self._worker.front.connections() if own else cell.used, peer.gauge.busy)
+            clients = self._worker.front.connections() if seat == fleet.seat else counts[seat]
+            yield Load(peer.number, clients, peer.gauge.busy)
 
     # -- the kernel's choice
 

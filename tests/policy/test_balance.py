@@ -54,11 +54,18 @@ def test_pack_is_least_when_all_are_full() -> None:
 
 
 def test_who_looks_at_each_client() -> None:
-    """kernel never does, nor does a lonely worker; least does until clients come and go fast; pack always does."""
+    """kernel never does, nor does a lonely worker; least and pack do until clients come and go fast."""
     assert not diverts("kernel", loads(9, 0), 0, churning=False)
     assert not diverts("least", loads(9), 0, churning=False)
     assert diverts("least", loads(0, 0), 0, churning=False)
     assert not diverts("least", loads(8, 0), 0, churning=True)
+    assert diverts("pack", loads(0, 0), 0, churning=False)
+    assert not diverts("pack", loads(7, 0), 0, churning=True)
+
+
+def test_pack_looks_at_clients_who_come_and_go_fast_where_they_will_not_stay() -> None:
+    """Only the worker that is being filled takes them unseen, and only until it is half full."""
+    assert diverts("pack", loads(7, 0), 1, churning=True)
     assert diverts("pack", loads(8, 0), 0, churning=True)
 
 
@@ -131,9 +138,9 @@ def test_clients_under_way_count_when_the_ledger_is_read_again() -> None:
     placement = Placement()
     placement.read(0, loads(1, 0))
     assert placement.place(0, "least", 0) == 1
-    assert placement.stale(2_000)
-    placement.read(2_000, loads(1, 0))
-    assert placement.place(2_000, "least", 0) == 0
+    assert placement.stale(5_000)
+    placement.read(5_000, loads(1, 0))
+    assert placement.place(5_000, "least", 0) == 0
     placement.read(30_000, loads(2, 1))
     assert placement.loads == {0: Load(0, 2), 1: Load(1, 1)}
 
