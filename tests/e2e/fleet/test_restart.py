@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 
 import psycopg
 import pytest
 
-from tests.e2e.conftest import MakePooler, until
+from tests.e2e.conftest import MakePooler, backends, until
 from tests.e2e.fleet.load import Load, zombies
 from tests.support.certs import Authority
 from tests.support.pooler import tls_client_side
@@ -26,11 +27,68 @@ def test_a_rolling_restart_under_load_refuses_nobody(pg15: Postgres, make: MakeP
         assert pooler.admin("RESTART") == []
         now = set(pooler.worker_pids()) - set(before)
         assert len(now) == 2
+        # Their clients have changed process between two transactions.
+        until(lambda: set(pooler.worker_pids()) == now, "the old workers are gone")
+        assert steady.running
     steady.report()
     passing.report()
-    until(lambda: set(pooler.worker_pids()) == now, "the old workers are gone")
     assert zombies(pooler) == []
     assert " died: " not in pooler.log_text()
+    assert "internal error" not in pooler.log_text()
+
+
+def test_a_client_that_has_moved(pg15: Postgres, make: MakePooler) -> None:
+    """Its prepared statements, parameters and cancel key are good in the new process, and after the next move too."""
+    known = {"alice": "alice-secret", "admin": "admin-secret"}
+    pooler = make(workers=2, auth_type="scram-sha-256", userlist=known)
+    before = set(pooler.worker_pids())
+    with pooler.connect(password="alice-secret", application_name="mover") as client:
+        client.prepare_threshold = 1
+        client.execute("set application_name to 'moved'")
+        for _ in range(3):
+            assert client.execute("select %s::int + 1", (1,)).fetchone() == (2,)
+        for _ in range(2):
+            pooler.admin("RESTART", password="admin-secret")
+            until(lambda before=before: not before & set(pooler.worker_pids()), "the old are gone")  # type: ignore[misc]
+            before = set(pooler.worker_pids())
+            assert client.execute("select %s::int + 1", (2,)).fetchone() == (3,)
+            assert client.execute("show application_name").fetchone() == ("moved",)
+            (row,) = [row for row in pooler.admin("SHOW CLIENTS", password="admin-secret") if row["user"] == "alice"]
+            assert row["application_name"] == "moved"
+            started = threading.Event()
+
+            def cancel(started: threading.Event = started) -> None:
+                started.wait()
+                until(lambda: backends(pg15, "alice") > 0 and sleeping(pg15), "the query runs")
+                client.cancel_safe()
+
+            thread = threading.Thread(target=cancel)
+            thread.start()
+            started.set()
+            with pytest.raises(psycopg.errors.QueryCanceled):
+                client.execute("select pg_sleep(30)")
+            thread.join()
+
+
+def sleeping(pg: Postgres) -> bool:
+    """Whether the server runs pg_sleep."""
+    asked = "select count(*) from pg_stat_activity where state = 'active' and query like 'select pg_sleep%'"
+    return int(pg.query(asked)[0][0]) > 0
+
+
+def test_a_transaction_is_not_moved_in_its_middle(make: MakePooler) -> None:
+    """The client stays with its server until the transaction ends, then it moves."""
+    pooler = make(workers=1)
+    (old,) = pooler.worker_pids()
+    with pooler.connect() as client:
+        client.execute("begin")
+        client.execute("create temp table t (n int) on commit drop")
+        pooler.admin("RESTART")
+        assert client.execute("insert into t values (1)").rowcount == 1
+        assert old in pooler.worker_pids()
+        client.execute("commit")
+        until(lambda: old not in pooler.worker_pids(), "the old worker has ended")
+        assert client.execute("select 1").fetchone() == (1,)
 
 
 def test_the_command_of_the_shell(make: MakePooler) -> None:

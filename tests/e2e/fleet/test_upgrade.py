@@ -32,10 +32,9 @@ def test_an_upgrade_under_load_refuses_nobody(pg15: Postgres, make: MakePooler) 
         Load(pg15, pooler, "-C", "-c", "10", "-T", "10") as passing,
     ):
         pooler.admin("UPGRADE")
-        until(lambda: TAKEN_OVER in pooler.log_text(), "the new program")
+        until(lambda: upgraded(pooler, before), "the new program and new workers")
     steady.report()
     passing.report()
-    until(lambda: upgraded(pooler, before), "new workers")
     assert pooler.running
     assert len(pooler.worker_pids()) == 2
     assert zombies(pooler) == []
