@@ -70,18 +70,33 @@ class Growth:
                 self.want(waiting)
 
     def recheck(self) -> bool:
-        """Pools that wait for other workers: perhaps nobody in them waits any more.
+        """Pools that wait: perhaps nobody in them waits any more, or another pool here has an idle server for them.
 
-        Those in which somebody does are looked at when a bell rings or the janitor comes: often would cost too much.
+        All others are looked at when a bell rings or the janitor comes: more often would cost too much.
         True if there are such pools.
         """
         found = False
         for number in list(self.worker.budget.waiting()):
             pool = self.worker.pools.by_id.get(number)
-            if pool is not None and not self._has_waiting(pool):
+            if pool is not None and (not self._has_waiting(pool) or self._rival_rests(pool)):
                 self.want(pool)
                 found = True
         return found
+
+    def _rival_rests(self, pool: Pool) -> bool:
+        """Whether another pool of this worker has an idle server in one of the limits that pools share."""
+        engine, budget, rows = self.worker.engine, self.worker.budget, pool.rows
+        limits, own = budget.limits(pool), budget.ledger.own
+        shared = [row for row, limit in ((rows.database, limits.database), (rows.user, limits.user)) if limit]
+        mine = own(rows.pool)
+        if all(own(row) <= mine for row in shared) or 0 < limits.pool <= budget.ledger.used(rows.pool):
+            return False
+        for other in self.worker.pools.by_id.values():
+            if other is not pool and any(row in other.rows for row in shared):
+                counts = engine.pool_counts(other.id)
+                if counts.sv_idle and not counts.cl_waiting:
+                    return True
+        return False
 
     def tick(self) -> None:
         """Time has passed: look again at every pool in which somebody waits."""

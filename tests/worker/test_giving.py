@@ -186,3 +186,21 @@ def test_more_workers_than_slots_take_turns(fleets: Any) -> None:
                 bench.say(clients[number], m.query("select 1"))
         fleet.pass_time(0.2)
     assert min(owners.count(0), owners.count(1)) >= 3
+
+
+def test_a_server_that_comes_to_rest_in_another_pool_here(fleets: Any) -> None:
+    """While clients wait, the pools of their own worker are looked at as often as others are asked."""
+    fleet = fleets(1, max_db_connections=1)
+    _, (server,) = busy(fleet[0], 1, 1)
+    ask(fleet, 0, "bob")
+    for conn in fleet[0].new_servers():
+        fleet[0].welcome(conn)
+    assert not fleet[0].worker.growth.recheck()
+    fleet[0].answer(server)
+    assert fleet[0].worker.growth.recheck()
+    fleet.fleets[0].prompt = False
+    fleet[0].worker.settle()
+    assert not fleet[0].alive(server)
+    fleet.fleets[0].end()
+    fleet[0].worker.settle()
+    assert len(fleet[0].new_servers()) == 1

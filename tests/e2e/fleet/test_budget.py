@@ -58,13 +58,16 @@ async def _siege(pooler: Pooler, seconds: float) -> tuple[Counter[str], int]:
 
 def test_a_siege_never_sees_one_server_too_many(pg15: Postgres, make: MakePooler) -> None:
     """400 clients in bursts, a third reset in mid-query, workers killed: never more than max_db_connections."""
-    pooler = make({"app": database(pg15)}, workers=4, max_db_connections=7, default_pool_size=20)
+    pooler = make({"app": database(pg15)}, workers=4, max_db_connections=7, default_pool_size=20, max_client_conn=1000)
     with Monitor(pg15) as monitor:
         ends, killed = asyncio.run(_siege(pooler, SIEGE_S))
         until(lambda: len(pooler.worker_pids()) == 4, "all workers back")
         # Not one slot has leaked: seven queries at once need all of them.
         asyncio.run(_at_once(pooler, 14))
+        until(lambda: _counted(pooler, "clients") == {1}, "nobody is counted but the console")
+        assert _counted(pooler, "database") == {monitor.count()}
         most = monitor.end()
+    assert "internal error" not in pooler.log_text()
     print(f"ends {dict(ends)}, {killed} workers killed, backends {dict(sorted(monitor.seen.items()))}")
     assert most == 7
     assert killed >= SIEGE_S * 0.8
@@ -75,6 +78,11 @@ def test_a_siege_never_sees_one_server_too_many(pg15: Postgres, make: MakePooler
 
 #: What a client may be told while workers die around it.
 _TOLD = {"server conn crashed?", "terminating connection due to administrator command"}
+
+
+def _counted(pooler: Pooler, kind: str) -> set[int]:
+    """What the ledger says is used of all rows of a kind."""
+    return {row["used"] for row in pooler.admin("show ledger") if row["kind"] == kind}
 
 
 async def _at_once(pooler: Pooler, count: int) -> None:
@@ -197,3 +205,23 @@ def test_users_in_different_workers_share_a_database(pg15: Postgres, make: MakeP
         assert monitor.end() <= 4
     print(f"at most {longest * 1e3:.1f} ms for four queries of 20 ms")
     assert longest < 1.0
+
+
+def test_nobody_starves_when_slots_are_few(pg15: Postgres, make: MakePooler) -> None:
+    """As many slots as workers, one user busy in all of them, another in one: everybody is served again and again."""
+    pooler = make({"app": database(pg15)}, workers=4, max_db_connections=4, default_pool_size=20)
+    address = (pooler.host, pooler.port)
+
+    async def rivals() -> list[list[int]]:
+        async with (
+            settled(address, dict.fromkeys(range(4), 3), "alice") as alice,
+            settled(address, {0: 3}, "bob") as bob,
+        ):
+            groups = [*alice.values(), *bob.values()]
+            work = [_busy([one], "select pg_sleep(0.02)", 4.0) for group in groups for one in group]
+            answers = list(map(len, await asyncio.gather(*work)))
+            return [answers[at : at + 3] for at in range(0, len(answers), 3)]
+
+    answers = asyncio.run(rivals())
+    print(f"answers of alice's clients by worker {answers[:4]}, of bob's {answers[4]}")
+    assert min(min(group) for group in answers) >= 3
