@@ -12,6 +12,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 
 import pytest
@@ -29,6 +30,7 @@ from contextlib import suppress
 from pgshoal.fleet.ledger import Kind, Ledger, Want
 ledger_fd, check_fd, limit, most_clients, *bells = (int(argument) for argument in sys.argv[1:])
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+parent = os.getpid()
 def now_us():
     return time.monotonic_ns() // 1000
 def lock_one(first, count, taken, chance):
@@ -54,6 +56,8 @@ def work(seat):
         if now - beaten > 300_000:
             ledger.beat(now)
             beaten = now
+            if os.getppid() != parent:
+                os._exit(0)
         if ledger.take(wants, now, now):
             held.append(lock_one(0, limit, held, chance))
         if held and chance.random() < 0.6:
@@ -92,6 +96,7 @@ class Fleet:
         arguments = [self.ledger.fd, self.check_fd, LIMIT, CLIENTS, *self.ledger.bells]
         command, pipe = [sys.executable, "-c", WORKER, *map(str, arguments)], subprocess.PIPE
         self.forks = subprocess.Popen(command, pass_fds=fds, stdin=pipe, stdout=pipe, bufsize=0)
+        self.alive: dict[int, Process] = {}
 
     def start(self, number: int) -> Process:
         """In any free seat."""
@@ -101,20 +106,27 @@ class Fleet:
         assert self.forks.stdout is not None
         self.forks.stdin.write(b"%d\n" % seat)
         pid = int(self.forks.stdout.readline())
-        return Process(seat, pid, os.pidfd_open(pid))
+        self.alive[seat] = Process(seat, pid, os.pidfd_open(pid))
+        return self.alive[seat]
 
     def end(self, process: Process) -> None:
         """Kill it and bury what it had; the kernel has freed its locks, so its backends are gone with it."""
-        assert os.pread(self.check_fd, 1, 180) == b"\0", "a limit was passed"
-        signal.pidfd_send_signal(process.pidfd, signal.SIGKILL)
+        del self.alive[process.seat]
+        with suppress(ProcessLookupError):  # it ended itself, and said why
+            signal.pidfd_send_signal(process.pidfd, signal.SIGKILL)
         select.select([process.pidfd], [], [])
         os.close(process.pidfd)
         self.ledger.vacate(process.seat)
         self.ledger.settle(process.seat, Counter())
         assert self.ledger.free(process.seat)
+        assert os.pread(self.check_fd, 1, 180) == b"\0", "a limit was passed"
 
     def close(self) -> None:
         """All of it."""
+        for process in self.alive.values():
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(process.pidfd, signal.SIGKILL)
+            os.close(process.pidfd)
         self.forks.communicate()
         self.ledger.close()
         self.ledger.close_descriptors()
