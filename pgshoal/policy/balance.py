@@ -119,6 +119,8 @@ class Placement:
 
     def __init__(self) -> None:
         self.loads: dict[int, Load] = {}
+        #: no longer true where clients come and go so fast that who was placed a moment ago has left
+        self.remembers = True
         self._read_us = -FRESH_US
         self._under_way: deque[tuple[int, int]] = deque()
 
@@ -144,6 +146,8 @@ class Placement:
 
     def put(self, now_us: int, number: int) -> None:
         """A client goes to this worker, or has just come to it from another."""
+        if not self.remembers:
+            return
         self._under_way.append((now_us, number))
         self._count(number)
 

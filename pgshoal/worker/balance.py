@@ -98,6 +98,7 @@ class Balance:
         """About three times a second."""
         now_us = self._worker.engine.now_us()
         self._churn.note(now_us, self.accepted, self._worker.front.connections())
+        self._placement.remembers = not self._churn.found
         self._awake = {cell.seat for cell in self._worker.fleet.ledger.cells(self._row) if cell.awake}
         self._look()
         self._switch()

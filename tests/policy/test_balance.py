@@ -145,6 +145,14 @@ def test_clients_under_way_count_when_the_ledger_is_read_again() -> None:
     assert placement.loads == {0: Load(0, 2), 1: Load(1, 1)}
 
 
+def test_clients_who_come_and_go_fast_are_not_remembered() -> None:
+    """A hundred short visits do not fill a worker that has two clients at a time."""
+    placement = Placement()
+    placement.remembers = False
+    placement.read(0, loads(2, 0))
+    assert {placement.place(0, "pack", 1) for _ in range(100)} == {0}
+
+
 def test_a_worker_whose_box_is_full_is_passed_over() -> None:
     """Until the next look it gets nobody."""
     placement = Placement()
