@@ -154,13 +154,14 @@ async def settled(
             mine = kept.get(session.seat)
             (spare if mine is None or len(mine) == wanted[session.seat] else mine).append(session)
         assert {seat: len(found) for seat, found in kept.items()} == wanted
-        await _leave(spare)
+        await leave(spare)
         yield kept
     finally:
-        await _leave([*spare, *(session for found in kept.values() for session in found)])
+        await leave([*spare, *(session for found in kept.values() for session in found)])
 
 
-async def _leave(sessions: list[Session]) -> None:
+async def leave(sessions: list[Session]) -> None:
+    """All of them, without a word."""
     for session in sessions:
         session.close()
     await asyncio.sleep(0.02)  # a transport needs a turn of the loop to end

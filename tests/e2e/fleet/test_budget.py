@@ -10,8 +10,10 @@ import time
 from collections import Counter
 from contextlib import suppress
 
+import pytest
+
 from tests.e2e.conftest import MakePooler, backends, until
-from tests.e2e.fleet.crowd import Monitor, Session, settled, visit
+from tests.e2e.fleet.crowd import Monitor, Session, leave, settled, visit
 from tests.support.pooler import Pooler, database
 from tests.support.postgres import Postgres
 
@@ -76,6 +78,7 @@ def test_a_siege_never_sees_one_server_too_many(pg15: Postgres, make: MakePooler
     assert ends["served"] > CROWD / 3
 
 
+_FULL = "no more connections allowed (max_client_conn)"
 #: What a client may be told while workers die around it.
 _TOLD = {"server conn crashed?", "terminating connection due to administrator command"}
 
@@ -225,3 +228,74 @@ def test_nobody_starves_when_slots_are_few(pg15: Postgres, make: MakePooler) -> 
     answers = asyncio.run(rivals())
     print(f"answers of alice's clients by worker {answers[:4]}, of bob's {answers[4]}")
     assert min(min(group) for group in answers) >= 3
+
+
+def test_who_leaves_in_mid_query_frees_the_slot(pg15: Postgres, make: MakePooler) -> None:
+    """The query is cancelled, and its slot serves the next client, in whatever worker, when the backend is gone."""
+    pooler = make({"app": database(pg15)}, workers=2, default_pool_size=1)
+    address = (pooler.host, pooler.port)
+
+    async def turns() -> float:
+        longest = 0.0
+        for _ in range(6):
+            assert await visit(address, "select pg_sleep(30)", 0.2) == "reset"
+            begun = time.monotonic()
+            assert await visit(address, "select 1") == "served"
+            longest = max(longest, time.monotonic() - begun)
+        return longest
+
+    with Monitor(pg15) as monitor:
+        longest = asyncio.run(turns())
+        assert monitor.end() == 1
+    print(f"the next client waited {longest * 1e3:.0f} ms at most")
+    assert longest < 5
+
+
+def test_a_worker_that_dies_with_a_long_query(pg15: Postgres, make: MakePooler) -> None:
+    """Its backend is cancelled and its slot goes to another worker, not before."""
+    pooler = make({"app": database(pg15)}, workers=2, default_pool_size=1)
+
+    async def story() -> float:
+        async with settled((pooler.host, pooler.port), {0: 1, 1: 1}) as places:
+            long = asyncio.create_task(places[0][0].ask("select pg_sleep(30)"))
+            await asyncio.sleep(0.3)
+            os.kill(pooler.worker_pids()[0], signal.SIGKILL)
+            begun = time.monotonic()
+            await places[1][0].ask("select 1")
+            with pytest.raises((OSError, asyncio.IncompleteReadError)):
+                await long
+            return time.monotonic() - begun
+
+    with Monitor(pg15) as monitor:
+        waited_s = asyncio.run(story())
+        assert monitor.end() == 1
+    print(f"the other worker's client waited {waited_s * 1e3:.0f} ms")
+    assert waited_s < 5
+
+
+def test_client_limits_are_for_the_fleet(pg15: Postgres, make: MakePooler) -> None:
+    """Exactly max_client_conn get in, whatever worker they land on, and a worker's death frees its clients' places."""
+    pooler = make({"app": database(pg15)}, workers=4, max_client_conn=20, default_pool_size=2)
+    address = (pooler.host, pooler.port)
+
+    async def rush() -> list[Session]:
+        opened = await asyncio.gather(*(Session.open(address) for _ in range(40)), return_exceptions=True)
+        assert {str(each) for each in opened if not isinstance(each, Session)} == {_FULL}
+        return [each for each in opened if isinstance(each, Session)]
+
+    async def story() -> tuple[int, int]:
+        first = await rush()
+        victim = pooler.worker_pids()[0]
+        os.kill(victim, signal.SIGKILL)
+        while victim in pooler.worker_pids() or len(pooler.worker_pids()) < 4:
+            await asyncio.sleep(0.05)
+        await asyncio.sleep(0.3)
+        second = await rush()
+        await leave([*first, *second])
+        return len(first), len(second)
+
+    first, second = asyncio.run(story())
+    print(f"{first} got in, then {second} for those of the dead worker")
+    assert first == 20
+    assert 0 < second < 20
+    until(lambda: _counted(pooler, "clients") == {1}, "nobody is counted but the console")
