@@ -161,10 +161,13 @@ class Alone(_Placed):
         self.handlers: dict[str, Handler] = {}
         #: (verb, fields) of everything that was said
         self.sent: list[tuple[str, dict[str, Any]]] = []
+        #: the blob of each of these
+        self.blobs: list[bytes] = []
         self._requests = 0
 
     def send(self, verb: str, fields: Mapping[str, Any] | None = None, blob: bytes = b"", fd: int = -1) -> None:
         self.sent.append((verb, dict(fields or {})))
+        self.blobs.append(blob)
         if verb == "bury":
             self.hear("gone", server=self.sent[-1][1]["server"])
 
@@ -172,12 +175,14 @@ class Alone(_Placed):
         self, verb: str, done: Done, fields: Mapping[str, Any] | None = None, blob: bytes = b"", fd: int = -1
     ) -> int:
         self.sent.append((verb, dict(fields or {})))
+        self.blobs.append(blob)
         self._requests += 1
         done(Message("", dict(_ANSWERS.get(verb, {}))))
         return self._requests
 
     def reply(self, request: Message, fields: Mapping[str, Any] | None = None, blob: bytes = b"") -> None:
         self.sent.append((f"re {request.verb}", dict(fields or {})))
+        self.blobs.append(blob)
 
     def on(self, verb: str, handler: Handler) -> None:
         self.handlers[verb] = handler

@@ -1,7 +1,8 @@
 """Stands in for a worker process: says what a worker says, and dies as its part demands.
 
 Parts, given by the test: "good"; "exit N" at boot; "mute" (never ready); "deaf" (answers no ping);
-"brief" (dies as soon as it is ready); "stubborn" (does not end when told); "says VERB JSON", "babbles HEX" once ready.
+"brief" (dies as soon as it is ready); "stubborn" (does not end when told); "slow" (never has drained);
+"says VERB JSON" and "babbles HEX" once ready.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ class Understudy:
                 time.sleep(3600)
             case "stop":
                 return int(message["code"])
-            case "drain":
+            case "drain" if self.part != "slow":
                 return 0
         return None
 
