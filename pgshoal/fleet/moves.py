@@ -36,8 +36,10 @@ class Moves:
 
     def heirs(self, seat: int) -> list[Child]:
         """The processes that may know a cancel key of the seat beside the one that sits there."""
-        posts = (self._fleet.posts[number] for number in sorted(self._heirs.get(seat, ())))
-        return [post.child for post in posts if post.child is not None and post.child.ready]
+        numbers = self._heirs.get(seat, ())
+        # Also those that drain: a client that is busy there has still to move on.
+        found = [one for one in self._fleet.children if one.number in numbers and one.ready and one.seat != seat]
+        return sorted(found, key=lambda one: one.draining)
 
     def export(self) -> dict[str, list[int]]:
         """As JSON."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import uuid
+from collections.abc import Callable
 
 import psycopg
 
@@ -15,17 +16,28 @@ Connection = psycopg.AsyncConnection[tuple[object, ...]]
 
 
 async def cancelled(
-    dsn: str, pg: Postgres, count: int, rounds: int = 1, patience_s: float = LIMIT_S, at_once: bool = True
+    dsn: str,
+    pg: Postgres,
+    count: int,
+    rounds: int = 1,
+    patience_s: float = LIMIT_S,
+    at_once: bool = True,
+    between: Callable[[], object] = lambda: None,
 ) -> list[int]:
     """How many of `count` clients' queries each round's cancels ended; these come all at once, or one by one.
 
+    `between` is called after each round, in a thread.
     After `patience_s` what still runs is ended on the server itself, and does not count.
     """
     conns = await asyncio.gather(
         *(psycopg.AsyncConnection.connect(dsn, autocommit=True, connect_timeout=20) for _ in range(count))
     )
     try:
-        return [await _round(conns, pg, patience_s, count if at_once else 1) for _ in range(rounds)]
+        found = []
+        for _ in range(rounds):
+            found.append(await _round(conns, pg, patience_s, count if at_once else 1))
+            await asyncio.to_thread(between)
+        return found
     finally:
         for conn in conns:
             await conn.close()

@@ -104,6 +104,24 @@ def test_old_keys_of_a_worker_that_was_replaced_fail_quietly(pg15: Postgres, fle
     assert asyncio.run(cancelled(fleet.dsn("app", "alice"), pg15, 10, 2)) == [10, 10]
 
 
+@pytest.mark.parametrize("protocol", ["3.0", "latest"])
+def test_keys_are_good_after_a_move(pg15: Postgres, fleet: Pooler, protocol: str) -> None:
+    """Clients keep their keys when RESTART and UPGRADE give them to other processes, whoever sits in the old seats."""
+    commands = iter(["RESTART", "RESTART", "UPGRADE", "SHOW VERSION"])
+
+    def replace() -> None:
+        before = set(workers_of(fleet))
+        command = next(commands)
+        fleet.admin(command)
+        if command != "SHOW VERSION":
+            until(lambda: len(set(workers_of(fleet)) - before) == 4, f"new processes after {command}")
+
+    dsn = fleet.dsn("app", "alice", max_protocol_version=protocol)
+    found = asyncio.run(cancelled(dsn, pg15, CLIENTS, 4, between=replace))
+    print(f"protocol {protocol}, with restarts: {sum(found)} of {CLIENTS * 4} cancels arrived")
+    assert found == [CLIENTS] * 4
+
+
 def test_a_storm_of_cancels_starves_nobody(pg15: Postgres, fleet: Pooler) -> None:
     """While connections bring forged and repeated keys as fast as they can, logins and queries go on."""
 
