@@ -274,7 +274,7 @@ def test_a_worker_that_dies_with_a_long_query(pg15: Postgres, make: MakePooler) 
 
 
 def test_client_limits_are_for_the_fleet(pg15: Postgres, make: MakePooler) -> None:
-    """Exactly max_client_conn get in, whatever worker they land on, and a worker's death frees its clients' places."""
+    """Exactly max_client_conn get in, wherever they land; the death of a worker frees the places of its clients."""
     pooler = make({"app": database(pg15)}, workers=4, max_client_conn=20, default_pool_size=2)
     address = (pooler.host, pooler.port)
 
