@@ -69,7 +69,9 @@ POOL_GETTERS: Mapping[str, Callable[[PoolFacts], Value]] = {
     "cl_waiting": lambda p: p.counts.cl_waiting + p.unwelcomed + p.lookups,
     "cl_active_cancel_req": lambda p: p.cancels_active,
     "cl_waiting_cancel_req": lambda p: p.cancels_waiting,
-    "sv_active": lambda p: p.counts.sv_linked + p.servers[ServerState.LOOKUP],
+    "sv_active": lambda p: (
+        (p.counts.sv_linked if p.pool.stream is None else p.servers[ServerState.STREAM]) + p.servers[ServerState.LOOKUP]
+    ),
     "sv_active_cancel": lambda p: p.servers[ServerState.CANCEL],
     "sv_being_canceled": lambda p: p.counts.sv_held,
     "sv_idle": lambda p: p.counts.sv_idle,

@@ -159,6 +159,9 @@ class Snapshot:
         state = _CLIENT_STATES.get(facts.mode) if stood is None else "waiting"
         if state is None:
             return None
+        link = facts.link
+        if client.pool.stream is not None and stood is None:
+            state, link = "active", link or next(iter(client.pool.servers), 0)
         application_name = ""
         if stood is None:
             application_name = self.worker.engine.parameters(client.conn).get("application_name", "")
@@ -171,7 +174,7 @@ class Snapshot:
             self._wall(facts.last_activity_us, client.connect_time),
             self._since(facts.request_us if stood is None else stood.since_us),
             client.peer_pid, client.tls, application_name, client.replication,
-            link=facts.link, prepared_statements=facts.prepared_statements,
+            link=link, prepared_statements=facts.prepared_statements,
             recv=facts.recv_pending, send=facts.send_pending, seat=self.seat,
         )  # fmt: skip
 
@@ -235,7 +238,12 @@ class Snapshot:
         if server.state is ServerState.POOLED:
             # In dialogue it is between two states, for as long as this wake lasts.
             state = _SERVER_STATES.get(facts.mode, "tested")
+        elif server.state is ServerState.STREAM:
+            state = "active"
         pool = server.pool
+        kind, link = "none", facts.link
+        if pool.stream is not None and server.state is not ServerState.CANCEL:
+            kind, link = pool.stream.kind, link or next(iter(pool.clients), 0)
         unix = server.address.startswith(("/", "@"))
         return SocketFacts(
             "S", server.conn, server.number, pool.user.name, pool.database.name, state,
@@ -246,7 +254,7 @@ class Snapshot:
             self._since(facts.request_us),
             int.from_bytes(server.cancel_key[:4], "big"), server.tls,
             self._application_name(server),
-            close_needed=server.close_needed, link=facts.link, prepared_statements=facts.prepared_statements,
+            kind, server.close_needed, link, prepared_statements=facts.prepared_statements,
             recv=facts.recv_pending, send=facts.send_pending, seat=self.seat,
         )  # fmt: skip
 

@@ -15,6 +15,7 @@ from pgshoal.engine.contract import ConnId, EngineLimits, Event
 from pgshoal.policy.startup import remembered_names
 from pgshoal.worker import cancel, client_login, clients
 from pgshoal.worker.admissions import Admissions
+from pgshoal.worker.askers import Askers
 from pgshoal.worker.auth_lookup import Lookups
 from pgshoal.worker.balance import Balance
 from pgshoal.worker.budget import Budget
@@ -31,6 +32,7 @@ from pgshoal.worker.pause import Pause
 from pgshoal.worker.peers import Peers
 from pgshoal.worker.pools import Pools, microseconds
 from pgshoal.worker.records import Pool
+from pgshoal.worker.replication import Replication
 from pgshoal.worker.resolver import Resolver
 from pgshoal.worker.servers import Servers
 from pgshoal.worker.stats import Stats
@@ -82,6 +84,7 @@ class Worker:
         self.exit_code: int | None = None
         self.key_cache = KeyCache()
         self.threads = Offload(loop.call_soon_threadsafe)
+        self.askers = Askers(loop.call_soon_threadsafe)
         self.pause = Pause(self)
         self.stats = Stats(self)
         self.admissions = Admissions(fleet.ledger)
@@ -91,6 +94,7 @@ class Worker:
         self.welcomes = Welcomes(self)
         self.growth = Growth(self)
         self.lookups = Lookups(self)
+        self.replication = Replication(self)
         self.pools = Pools(self)
         self.resolver = Resolver(loop, log, engine.now_us)
         self.servers = Servers(self)
@@ -141,6 +145,15 @@ class Worker:
             self.settle()
 
         self.threads.run(work, finish)
+
+    def ask_outside(self, question: Callable[[], T], done: Callable[[T], None], wanted: Callable[[], bool]) -> bool:
+        """A question to somebody who may take long; `done` is called on the loop. False if too many wait."""
+
+        def finish(answer: T) -> None:
+            done(answer)
+            self.settle()
+
+        return self.askers.ask(question, finish, wanted)
 
     def notify(self, state: str) -> None:
         """Tell systemd, if it started us."""
@@ -195,6 +208,7 @@ class Worker:
         self.balance.close()
         self.resolver.close()
         self.threads.close()
+        self.askers.close()
         self.log.flush()
 
     def _tick(self) -> None:

@@ -23,6 +23,7 @@ from pgshoal.worker.client_auth import Stage
 from pgshoal.worker.handler import ConsoleLogin, Handler
 from pgshoal.worker.log import LOG, place, socket_prefix
 from pgshoal.worker.records import Client, Database, Found, User
+from pgshoal.worker.replication import WORDS
 
 if TYPE_CHECKING:
     from pgshoal.config.hba import HbaRule
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from pgshoal.worker.handler import WorkerFace
 
 _SSL_REQUEST = b"\x04\xd2\x16\x2f"
-_NOT_BUILT = "0A000"
 
 
 class ClientLogin(Handler):
@@ -183,10 +183,6 @@ class ClientLogin(Handler):
                 self.worker.log.warning(self.lead() + wish.warning)
             self.refuse(refuse(wish.key, name=wish.name))
             return
-        if wish.replication != "none":
-            text = "replication connections are not built yet"
-            self.refuse(Refused("replication", text, _NOT_BUILT, "FATAL", "", False))
-            return
         negotiation = negotiate(startup)
         front.remember_wish(packet, wish, negotiation)
         self._begin(wish, negotiation)
@@ -216,16 +212,30 @@ class ClientLogin(Handler):
         elif user is not None:
             # A name that only `*` knows is registered after the proof, not before.
             self.database = pools.databases.get(wish.database)
-        user = self.user
-        if user is None or user.secret is None:
-            entry = entry_for(worker, self)
-            if entry is not None and client_access.by_secret(self):
-                self._look_up(entry, wish)
-                return
-        if user is None:
-            worker.log.log(f"{self.lead()}no such user: {wish.user}")
+        if not self._find_user(wish):
+            return
         if self._count():
             self._place(wish)
+
+    def _find_user(self, wish: LoginWish) -> bool:
+        """What to do about a user whose secret no file names; False if the login goes on by itself, or not at all."""
+        worker, user = self.worker, self.user
+        if user is not None and user.secret is not None:
+            return True
+        entry = entry_for(worker, self)
+        if not client_access.by_secret(self):
+            # Somebody outside decides, or nobody.
+            if entry is not None and worker.config.settings.auth_type == "pam":
+                self.refuse(refuse("bouncer_config_error"))
+                return False
+            self.database = worker.pools.databases.get(wish.database)
+            return True
+        if entry is not None:
+            self._look_up(entry, wish)
+            return False
+        if user is None:
+            worker.log.log(f"{self.lead()}no such user: {wish.user}")
+        return True
 
     def _look_up(self, entry: DatabaseConfig, wish: LoginWish) -> None:
         """auth_query decides who this is; the database's limit counts before, so that nobody can flood it."""
@@ -238,25 +248,28 @@ class ClientLogin(Handler):
 
     def looked_up(self, row: Row | None) -> None:
         """What auth_query has found."""
-        worker, wish, before = self.worker, self.wish, self.user
+        worker, wish = self.worker, self.wish
         self.lookup = None
         assert wish is not None
         if row is None:
             worker.log.log(f"{self.lead()}login failed: db={wish.database} user={wish.user}")
             self.refuse(refuse("no_such_user"))
             return
-        self.user, self.found = worker.lookups.user(row, wish.database)
-        if self.user is not before:
-            # Only now is it known whose client this is.
-            self.user.client_connections += 1
-            if before is not None:
-                before.client_connections -= 1
-            self._leave_user()
         if wish.database == CONSOLE_DATABASE:
             settings = worker.config.settings
             self.right = console_right(row.user, settings.admin_users, settings.stats_users, settings.auth_type)
-        if self._user_fits(self.user):
+        if self.admit_as(*worker.lookups.user(row, wish.database)):
             self._place(wish)
+
+    def admit_as(self, user: User, found: Found) -> bool:
+        """Only now is it known whose client this is, and what it knows; False if that user has too many clients."""
+        before, self.user, self.found = self.user, user, found
+        if user is not before:
+            user.client_connections += 1
+            if before is not None:
+                before.client_connections -= 1
+            self._leave_user()
+        return self._user_fits(user)
 
     def secret(self) -> Secret | None:
         """What the client must know: its entry in auth_file, or what was looked up."""
@@ -271,9 +284,8 @@ class ClientLogin(Handler):
         self.placed = True
         if settings.log_connections:
             name = wish.user if self.user is None else self.user.name
-            worker.log.write(
-                LOG, f"{self.lead()}login attempt: db={wish.database} user={name} tls={self.tls or 'no'} replication=no"
-            )
+            said = f"tls={self.tls or 'no'} replication={WORDS[wish.replication]}"
+            worker.log.write(LOG, f"{self.lead()}login attempt: db={wish.database} user={name} {said}")
         if console and self.right is ConsoleRight.NONE and self.user is not None:
             self.refuse(refuse("not_allowed"))
         elif console and (self.user is worker.front.console_user):
@@ -369,6 +381,8 @@ class ClientLogin(Handler):
         assert wish is not None
         assert user is not None
         self.stage = Stage.DONE
+        if user.found and self.found is None:
+            user.forget_typed(wish.database)
         if wish.database == CONSOLE_DATABASE:
             self._open_console(wish, user)
             return
@@ -391,11 +405,15 @@ class ClientLogin(Handler):
         if settings.application_name_add_host:
             wished = with_host(wished, self.peer_host, self.peer_port)
         conn, front = self.conn, worker.front
+        if wish.replication == "none":
+            pool = worker.pools.pool(database, user)
+        else:
+            pool = worker.replication.pool(database, user, wish, wished)
         client = Client(
-            conn, self.number, worker.pools.pool(database, user), user, database,
+            conn, self.number, pool, user, database,
             front.new_key(conn, wish.minor >= LONG_SINCE_MINOR), self.connect_time,
             self.peer_host, self.peer_port, self.local_host, self.local_port, self.peer_pid, self.tls,
-            admitted=self.admitted,
+            wish.replication, self.admitted,
         )  # fmt: skip
         del front.logins[conn]
         worker.handlers.pop(conn, None)
@@ -405,6 +423,9 @@ class ClientLogin(Handler):
         worker, front, conn = self.worker, self.worker.front, self.conn
         if worker.console is None:
             self.refuse(refuse("no_such_database", db=wish.database))
+            return
+        if self.right is ConsoleRight.NONE:
+            self.refuse(refuse("not_allowed"))
             return
         login = ConsoleLogin(
             conn, self.number, user, self.right is ConsoleRight.ADMIN,

@@ -93,6 +93,8 @@ def _make_plan(worker: WorkerFace, pool: Pool, welcome: Welcome) -> WelcomePlan:
 def _limits(worker: WorkerFace, client: Client) -> tuple[int, int]:
     """(client_idle_timeout, query_wait_timeout) in microseconds; -1 leaves the second to the pool."""
     config = worker.config
+    if client.pool.stream is not None:
+        return 0, 0
     name = client.user.name
     idle_us = int(effective.client_idle_timeout_s(config, name) * 1_000_000)
     if name not in config.users or name == client.pool.user.name:
@@ -216,6 +218,8 @@ def _forget(worker: WorkerFace, client: Client) -> None:
     worker.admissions.leave(client.admitted)
     if not pool.clients:
         worker.pools.settle(pool)
+    if pool.stream is not None:
+        worker.replication.left(client)
 
 
 def depart(worker: WorkerFace, client: Client) -> None:

@@ -53,7 +53,9 @@ class Growth:
         if number in self._full:
             return
         pool = self.worker.pools.by_id.get(number)
-        if pool is not None:
+        if pool is not None and pool.stream is not None:
+            self.worker.replication.starved(pool)
+        elif pool is not None:
             if self.worker.shutdown == "servers":
                 clients.refuse_waiting(self.worker, pool, refuse("server_shutting_down"))
                 return
@@ -135,6 +137,7 @@ class Growth:
         for action in decide(list(facts.values()), limits, self._shared(chosen), now_s):
             if isinstance(action, Wait):
                 blocked.add(action.pool)
+                self.worker.replication.make_room(self.worker.pools.by_id[action.pool])
             elif isinstance(action, Open):
                 if action.pool not in blocked and self._open(action, facts[action.pool]):
                     opened[action.pool] += 1
@@ -208,7 +211,9 @@ class Growth:
         return asking + [
             pool
             for number, pool in known.items()
-            if number not in hungry and (pool.database.name in limits.per_database or pool.user.name in limits.per_user)
+            if number not in hungry
+            and pool.stream is None
+            and (pool.database.name in limits.per_database or pool.user.name in limits.per_user)
         ]
 
     def facts(self, pool: Pool) -> PoolFacts:
@@ -217,7 +222,8 @@ class Growth:
         counts = worker.engine.pool_counts(pool.id)
         returning = worker.pools.in_state(pool, ServerState.TESTED)
         paused = worker.pools.paused(pool)
-        waiting = counts.cl_waiting + worker.lookups.waiting(pool)
+        # A replication client that the engine knows has its server.
+        waiting = counts.cl_waiting + worker.lookups.waiting(pool) if pool.stream is None else 0
         if not paused:
             returning += self._check_used(pool, waiting - returning)
         oldest_s = max(counts.oldest_wait_us, worker.lookups.oldest_wait_us(pool)) / 1e6
@@ -232,7 +238,7 @@ class Growth:
             used = [s.released_us for s in pool.servers.values() if s.state is ServerState.USED]
             idle_us = min(used, default=None)
         budget, limits, row = worker.budget, worker.budget.limits(pool), pool.rows.pool
-        size = budget.part(limits.pool)
+        size = budget.part(limits.with_reserve() if _may_use_reserve(pool) else limits.pool)
         return PoolFacts(
             pool=pool.id,
             database=pool.database.name,
@@ -263,7 +269,7 @@ class Growth:
     def _open(self, action: Open, facts: PoolFacts) -> bool:
         pool = self.worker.pools.by_id[action.pool]
         since_us = _since_us(facts, self.worker.engine.now_us())
-        if not self.worker.servers.open(pool, action.reserve, since_us):
+        if not self.worker.servers.open(pool, action.reserve or _may_use_reserve(pool), since_us):
             return False
         if action.reserve and not pool.reserve_logged:
             pool.reserve_logged = True
@@ -289,6 +295,14 @@ class Growth:
                 servers.close(server, action.reason)
                 return
 
+    def give_up(self, pool: Pool, reason: str) -> None:
+        """A server of the pool makes room for a replication client: an idle one, else the next that is released."""
+        counts = self.worker.engine.pool_counts(pool.id)
+        if counts.sv_idle or self.worker.pools.in_state(pool, ServerState.USED):
+            self._evict(pool, Evict(pool.id, reason))
+        else:
+            self._reclaim(pool, Reclaim(pool.id, reason))
+
     def _reclaim(self, pool: Pool, action: Evict | Reclaim) -> None:
         servers = self.worker.servers
         if any(conn in servers.reclaimed for conn in pool.servers):
@@ -306,6 +320,10 @@ class Growth:
         for _ in range(refill(self.facts(pool), limits, min_size, shared, now_s, self.worker.fleet.workers)):
             if not self.worker.servers.open(pool):
                 return
+
+
+def _may_use_reserve(pool: Pool) -> bool:
+    return pool.stream is not None and pool.stream.evicted
 
 
 def _since_us(facts: PoolFacts, now_us: int) -> int:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pgshoal.worker.peers import Peers
     from pgshoal.worker.pools import Pools
     from pgshoal.worker.records import Pool, User
+    from pgshoal.worker.replication import Replication
     from pgshoal.worker.servers import Servers
     from pgshoal.worker.tlsfiles import TlsFiles
 
@@ -114,6 +115,7 @@ class WorkerFace(Protocol):
     pools: Pools
     servers: Servers
     lookups: Lookups
+    replication: Replication
     key_cache: KeyCache
     console: Console | None
     handlers: dict[ConnId, Handler]
@@ -128,3 +130,6 @@ class WorkerFace(Protocol):
 
     def offload(self, work: Callable[[], T], done: Callable[[T], None]) -> None:
         """Run heavy work in a thread (see worker/offload.py), then `done` with its result on the loop."""
+
+    def ask_outside(self, question: Callable[[], T], done: Callable[[T], None], wanted: Callable[[], bool]) -> bool:
+        """Ask somebody who may take long (see worker/askers.py); False if too many wait already."""

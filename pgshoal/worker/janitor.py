@@ -35,6 +35,9 @@ class Janitor:
         for pool in list(worker.pools.by_id.values()):
             if pool.servers:
                 self._connect_timeouts(pool, now_us)
+            if pool.stream is not None:
+                continue  # neither ages nor is filled
+            if pool.servers:
                 self._review(pool, now_us)
             self._refill(pool)
         worker.growth.tick()

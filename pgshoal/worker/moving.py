@@ -37,6 +37,8 @@ class Moving:
         worker = self._worker
         self._asked &= worker.front.clients.keys()
         for conn in list(worker.front.clients.keys() - worker.front.unwelcomed.keys() - self._asked):
+            if worker.front.clients[conn].pool.stream is not None:
+                continue  # its server cannot go with it
             with suppress(KeyError):  # its CLOSED is still to be read
                 if worker.engine.emigrate(conn):
                     self._asked.add(conn)

@@ -74,7 +74,8 @@ class Pause:
         """Bring the engine's pools and the servers nobody uses in line with what is paused now."""
         for pool in self.worker.pools.of_database(database):
             paused = self.worker.pools.paused(pool)
-            self.worker.engine.pause_pool(pool.id, paused)
+            if pool.stream is None:  # a replication client keeps its server until it leaves
+                self.worker.engine.pause_pool(pool.id, paused)
             self.worker.pools.refresh(pool)
             if paused:
                 self._close_unused(pool, lifetimes.PAUSED)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pgshoal.config import effective
 from pgshoal.engine.contract import PoolId, PoolMode, PoolSpec
 from pgshoal.policy.timeouts import notify_after_s, unused
-from pgshoal.worker.records import Database, Pool, ServerState, User
+from pgshoal.worker.records import Database, Pool, ServerState, Stream, User
 
 if TYPE_CHECKING:
     from pgshoal.worker.app import Worker
@@ -105,6 +105,17 @@ class Pools:
         self.by_id[found.id] = found
         return found
 
+    def stream_pool(self, database: Database, user: User, stream: Stream) -> Pool:
+        """A pool for one replication client: session mode, without limits of time and without pauses."""
+        forced = database.config.user
+        owner = user if forced is None else self.record(forced)
+        engine = self.worker.engine
+        number = engine.add_pool(PoolSpec(decide=True))
+        rows = self.worker.budget.register(database.name, owner.name, False)
+        found = Pool(number, database, owner, rows, idle_since_us=engine.now_us(), stream=stream)
+        self.by_id[number] = found
+        return found
+
     def of_database(self, database: Database | None) -> list[Pool]:
         """The pools of one database, or all of them."""
         return [pool for pool in self.by_id.values() if database is None or pool.database is database]
@@ -141,7 +152,8 @@ class Pools:
 
     def refresh(self, pool: Pool) -> None:
         """Tell the engine what has changed: settings, or a pause."""
-        self.worker.engine.set_pool(pool.id, self.spec(pool.database, pool.user.name))
+        if pool.stream is None:
+            self.worker.engine.set_pool(pool.id, self.spec(pool.database, pool.user.name))
 
     def paused(self, pool: Pool) -> bool:
         """Whether PAUSE stands, for all or for this database."""
@@ -163,11 +175,14 @@ class Pools:
         if self.by_key.get(key) is pool:
             del self.by_key[key]
         self.worker.lookups.forget_pool(pool)
+        counted = None if pool.stream is None else self.worker.stats.of_pool(pool)
         try:
             self.worker.engine.drop_pool(pool.id)
         except RuntimeError:
             self.retired[pool.id] = pool
             return False
+        if counted is not None:
+            self.worker.stats.keep(pool.database.name, counted)
         self.by_id.pop(pool.id, None)
         self.retired.pop(pool.id, None)
         self.worker.servers.forget_pool(pool)

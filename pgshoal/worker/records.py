@@ -23,6 +23,7 @@ class ServerState(Enum):
     TESTED = "tested"  # a reset or check query is under way
     LOOKUP = "active"  # an auth_query is under way; see worker/auth_lookup.py
     CANCEL = "active_cancel"  # a connection that carries a cancel request
+    STREAM = "stream"  # a replication client's own, shown as active; see worker/replication.py
 
 
 class Rows(NamedTuple):
@@ -52,10 +53,11 @@ class Database:
 
 @dataclass(slots=True, eq=False)
 class Found:
-    """A secret that auth_query has found, and the keys of the last SCRAM login with it."""
+    """A secret that auth_query has found, with the keys of the last SCRAM login; or a password, typed and approved."""
 
     secret: Secret
     scram_keys: Keys | None = field(default=None, repr=False)
+    typed: bool = False  # right whatever the files say
 
 
 @dataclass(slots=True, eq=False)
@@ -68,8 +70,14 @@ class User:
     server_connections: int = 0
     #: kept from a client's SCRAM login with a stored SCRAM secret, to log in to servers without the password
     scram_keys: Keys | None = field(default=None, repr=False)
-    #: by client database: what auth_query said at the last login there
+    #: by client database: what auth_query said, or the client typed, at the last login there
     found: dict[str, Found] = field(default_factory=dict, repr=False)
+
+    def forget_typed(self, database: str) -> None:
+        """A client came in by other means: what was typed before counts no more, if there is a secret on file."""
+        found = self.found.get(database)
+        if found is not None and found.typed and self.secret is not None and self.secret.kind != "empty":
+            del self.found[database]
 
 
 @dataclass(slots=True)
@@ -79,6 +87,16 @@ class Welcome:
     parameters: list[tuple[str, str]]
     plan: WelcomePlan | None = None  # see worker/welcome.py; None = to be made (again)
     borrowed: bool = False  # another worker's server has said so
+
+
+@dataclass(slots=True, eq=False)
+class Stream:
+    """What makes a pool the pool of one replication client."""
+
+    kind: str  # "logical" or "physical"
+    parameters: tuple[tuple[str, str], ...]  # tracked ones the client has asked for
+    options: str  # as the client wrote them
+    evicted: bool = False  # a server of the shared pool was sent away for it
 
 
 @dataclass(slots=True, eq=False)
@@ -102,6 +120,7 @@ class Pool:
     idle_since_us: int = 0  # no clients and no servers since
     reserve_logged: bool = False
     client_logins: int = 0  # total_client_login_count
+    stream: Stream | None = None
 
 
 @dataclass(slots=True, eq=False)

@@ -15,6 +15,7 @@ from pgshoal.errors import Refused, refuse
 from pgshoal.wire import build, read
 from pgshoal.wire.catalogue import backend
 from pgshoal.wire.errors import WireError
+from pgshoal.worker import replication
 from pgshoal.worker.handler import Handler
 from pgshoal.worker.records import Found, Pool, Server, User
 
@@ -41,9 +42,10 @@ class Stage(Enum):
 
 
 def holder(pool: Pool) -> User | Found:
-    """Who has the pool user's secret: its record, or what auth_query has found for clients of this database."""
+    """Who has the pool user's secret: its record, or what was found out or typed by clients of this database."""
     user = pool.user
-    return user if user.secret is not None else user.found.get(pool.database.name, user)
+    found = user.found.get(pool.database.name)
+    return found if found is not None and (found.typed or user.secret is None) else user
 
 
 def credential(config: Config, pool: Pool) -> Secret | None:
@@ -135,6 +137,10 @@ class ServerLogin(Handler):
             ("application_name", entry.application_name),
         )
         named = [(name, value) for name, value in wishes if value is not None]
+        stream = self.server.pool.stream
+        if stream is not None:
+            own = {name.lower() for name, _ in stream.parameters}
+            named = [*(pair for pair in named if pair[0] not in own), *replication.startup(stream)]
         self.stage = Stage.AUTHENTICATION
         packet = build.startup_message([("database", entry.server_dbname), ("user", user), *named])
         self.worker.engine.send(self.server.conn, packet)

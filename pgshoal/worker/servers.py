@@ -81,8 +81,9 @@ class Servers:
         self.worker.growth.freed()
 
     def _resolved(self, pool: Pool, rows: Rows, host: str, addresses: list[str]) -> None:
-        self.resolving[pool.id] -= 1
         current = self.worker.pools.by_id.get(pool.id) is pool
+        if current:
+            self.resolving[pool.id] -= 1
         if not current or not addresses or self.worker.pools.paused(pool):
             self._unopened(pool, rows)
             if current and not addresses:
@@ -120,6 +121,9 @@ class Servers:
         if server.close_needed:
             self.close(server, "connect string changed")
             return
+        if pool.stream is not None:
+            self.worker.replication.logged_in(server, parameters)
+            return
         sql = pool.database.config.connect_query
         if not sql:
             self.enroll(server, parameters)
@@ -154,6 +158,9 @@ class Servers:
         """An attempt did not succeed. `refused`: a login refusal, for the clients if no server is left for them."""
         pool.last_connect_failed_us = max(1, self.worker.engine.now_us())
         pool.last_error = str(refused) if refused is not None else reason
+        if pool.stream is not None:
+            self.worker.replication.failed(pool, reason, refused)
+            return
         if refused is not None:
             pool.last_login_failed = True
             if refused.sqlstate != NOT_READY and not self.worker.pools.connected(pool):
@@ -226,6 +233,8 @@ class Servers:
         self.worker.pools.settle(pool)
         self.worker.growth.want(pool)
         self.worker.pause.changed()
+        if pool.stream is not None:
+            self.worker.replication.lost(server, reason)
 
     def forget_pool(self, pool: Pool) -> None:
         """The pool is dropped."""
@@ -259,6 +268,8 @@ class Servers:
         server.close_needed = True
         if server.state is ServerState.LOGIN:
             self.close(server, "connect string changed")
+        elif server.state is ServerState.STREAM:
+            self.close(server, lifetimes.CHANGED)
         elif server.state is ServerState.POOLED:
             self.mark(server)
 

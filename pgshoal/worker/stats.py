@@ -87,6 +87,8 @@ class Stats:
         #: commands and logins of the console, which make the row `pgbouncer`
         self.console_queries = 0
         self.console_logins = 0
+        #: by database: what replication clients that have left have counted; their pools end with them
+        self._kept: dict[str, Totals] = {}
         self._reported: dict[str, Totals] = {}
         self._reported_us = worker.engine.now_us()
 
@@ -108,10 +110,16 @@ class Stats:
             pool.client_logins,
         )
 
+    def keep(self, database: str, totals: Totals) -> None:
+        """A replication client has left, its pool is dropped."""
+        self._kept[database] = totals.plus(self._kept.get(database, Totals()))
+
     def by_database(self) -> dict[str, Totals]:
         """Totals of each database that has a pool, and of the console, each command of which is a transaction too."""
         queries = self.console_queries
-        found = added({pool.database.name: self.of_pool(pool)} for pool in self.worker.pools.by_id.values())
+        pools = self.worker.pools
+        self._kept = {name: kept for name, kept in self._kept.items() if name in pools.databases}
+        found = added([self._kept, *({pool.database.name: self.of_pool(pool)} for pool in pools.by_id.values())])
         found[CONSOLE_DATABASE] = Totals(
             xact_count=queries, query_count=queries, client_login_count=self.console_logins
         )

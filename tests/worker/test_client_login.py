@@ -148,7 +148,6 @@ def test_a_client_that_leaves_during_the_exchange_is_named() -> None:
             "invalid startup packet layout: expected terminator as last byte",
         ),
         (m.startup({"user": "alice", "geqo": "x"}), "unsupported startup parameter: geqo"),
-        (m.startup({"user": "alice", "replication": "database"}), "replication connections are not built yet"),
     ],
 )
 def test_bad_startup_packets(packet: bytes, text: str) -> None:
