@@ -45,5 +45,6 @@ def environment() -> dict[str, str]:
     """Ours, with a way to this very package: -P keeps the working directory, which may hold anything, out of it."""
     found = {name: value for name, value in os.environ.items() if name not in _NOT_FOR_WORKERS}
     package = str(Path(pgshoal.__file__).parent.parent)
-    found["PYTHONPATH"] = os.pathsep.join([package, *filter(None, [found.get("PYTHONPATH")])])
+    before = [place for place in found.get("PYTHONPATH", "").split(os.pathsep) if place and place != package]
+    found["PYTHONPATH"] = os.pathsep.join([package, *before])
     return found

@@ -74,7 +74,7 @@ class Stage:
     def told(self) -> list[str]:
         """What the workers heard of sockets and of the end: "NUMBER VERB LISTENER"."""
         lines = [line.strip() for line in self.diary.read_text().splitlines()]
-        return [line for line in lines if line.split()[1] in HEEDED]
+        return [line for line in lines if set(line.split()) & set(HEEDED)]
 
     def serves(self, number: int, but: Child | None = None) -> bool:
         """Whether the number has a process that is ready, and not that one."""

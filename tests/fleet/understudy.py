@@ -43,7 +43,7 @@ class Understudy:
             except EOFError:
                 return 0
             with open(self.diary, "a") as diary:
-                diary.write(f"{self.boot['number']} {message.verb} {message.fields.get('listener', '')}\n")
+                diary.write(f"{self.boot['number']} {message.verb} {noted(message)}\n")
             code = self.hear(message)
             if code is not None:
                 return code
@@ -78,6 +78,13 @@ class Understudy:
         if self.part.startswith("babbles "):
             self.sock.sendall(bytes.fromhex(self.part.split()[1]))
         return None
+
+
+def noted(message: Message) -> str:
+    """What of a message a test may ask for."""
+    if "re" in message.fields:
+        return f"{message['re']} {message.fields.get('reached')}"
+    return str(message.fields.get("listener", ""))
 
 
 if __name__ == "__main__":
