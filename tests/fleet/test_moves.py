@@ -86,6 +86,7 @@ def test_the_heirs_outlive_the_program(stage: Stage) -> None:
 
 def test_a_client_that_moved_twice_may_still_be_on_its_second_way(stage: Stage) -> None:
     """While the process in between drains, keys of the first are looked for there too, but later."""
+    stage.parts = ["slow"] * 4
     old, middle = restarted(stage)
     leave(stage, old)
     _, new = restarted(stage)
