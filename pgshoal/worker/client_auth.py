@@ -16,7 +16,7 @@ from pgshoal.wire import read
 from pgshoal.wire.build import AUTH_CLEARTEXT, auth_md5, auth_sasl, sasl_continue, sasl_final
 from pgshoal.wire.catalogue import PASSWORD_LIMIT
 from pgshoal.wire.errors import WireError
-from pgshoal.worker import client_access
+from pgshoal.worker import client_access, client_outside
 
 if TYPE_CHECKING:
     from pgshoal.worker.client_login import ClientLogin
@@ -35,6 +35,8 @@ class Stage(Enum):
     STARTUP = "startup packet"
     HANDSHAKE = "TLS handshake"
     PASSWORD = "cleartext password"
+    LDAP = "cleartext password for the directory"
+    PAM = "cleartext password for PAM"
     MD5 = "md5 answer"
     SASL_FIRST = "SASL initial response"
     SASL_NEXT = "SASL response"
@@ -65,9 +67,10 @@ def begin(login: ClientLogin) -> None:
         client_access.check_peer(login)
     elif method in ("", "reject"):
         login.refuse(refuse("login_rejected" if method else "no_auth_method"))
+    elif (obstacle := client_outside.obstacle(login, method)) is not None:
+        login.refuse(obstacle)
     else:
-        login.worker.log.error(f"{login.lead()}auth_type={method} is not built yet")
-        login.refuse(refuse("login_rejected"))
+        _ask(login, Stage.LDAP if method == "ldap" else Stage.PAM, AUTH_CLEARTEXT, _PASSWORD_PACKET_MAX)
 
 
 def _ask(login: ClientLogin, stage: Stage, request: bytes, limit: int) -> None:
@@ -90,6 +93,8 @@ def message(login: ClientLogin, kind: int, payload: bytes) -> None:
             _check_md5(login, read.password_message(payload))
         elif stage is Stage.PASSWORD:
             _check_password(login, read.password_message(payload))
+        elif stage in (Stage.LDAP, Stage.PAM):
+            _check_outside(login, "ldap" if stage is Stage.LDAP else "pam", read.password_message(payload))
         else:
             login.refuse(refuse("bad_packet"))
     except WireError:
@@ -124,6 +129,15 @@ def _check_md5(login: ClientLogin, answer: bytes) -> None:
         login.authenticated()
     else:
         login.refuse(refuse("password_failed"))
+
+
+def _check_outside(login: ClientLogin, method: str, password: bytes) -> None:
+    if not password:
+        # A directory takes a bind without a password for a visit by nobody, and lets it in.
+        login.refuse(refuse("empty_password"))
+        return
+    login.stage = Stage.WORK
+    client_outside.check(login, method, password)
 
 
 def _check_password(login: ClientLogin, password: bytes) -> None:

@@ -280,13 +280,6 @@ def test_other_mechanisms_are_refused() -> None:
         assert talk.refused() == "client selected an invalid SASL authentication mechanism"
 
 
-def test_methods_that_are_not_built_let_nobody_in() -> None:
-    """The log names the method."""
-    with bench("plain", "ldap") as b:
-        assert b.login().refused() == "login rejected"
-        assert "auth_type=ldap is not built yet" in b.log.texts()
-
-
 @pytest.mark.parametrize("auth_type", ["plain", "md5", "scram-sha-256"])
 def test_no_secret_reaches_the_log(auth_type: str) -> None:
     """Neither the stored secret nor what the client sent is in any line."""
