@@ -246,3 +246,24 @@ def test_rows_of_the_console() -> None:
         carriers = node.worker.front.carriers
         states = [carriers[talk.conn].job for talk in asking]
         assert [job is not None and job.active for job in states] == [True, True, False]
+
+
+def test_a_peer_with_a_name_is_looked_up() -> None:
+    """The slot is taken before; a name without an address ends the request, an answer that comes too late does not."""
+    with Node(PeerConfig(7, "db.example", 6432, 1), server_connect_timeout=15.0) as node:
+        asked: list[Any] = []
+        node.worker.resolver.find = lambda host, found: asked.append((host, found))  # type: ignore[method-assign]
+        first, second = node.bring(), node.bring()
+        ((host, found),) = asked
+        assert host == "db.example"
+        assert node.worker.peers.pool_rows() == [(7, 0, 2, 0, 1)]
+        assert list(node.worker.peers.connections()) == []
+        found([])
+        assert node.engine.closed[first.conn].reason == "server DNS lookup failed"
+        cancel.expire(node.worker, node.engine.clock_us + 16_000_000)
+        assert not second.open
+        asked[1][1](["10.0.0.7"])
+        assert node.forwards == []
+        node.bring()
+        asked[2][1](["10.0.0.7"])
+        assert node.engine.connected[node.forwards[0]] == ("10.0.0.7", 6432)
