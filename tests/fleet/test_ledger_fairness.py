@@ -132,12 +132,22 @@ def run(workers: list[Worker], from_ms: int, until_ms: int) -> None:
 
 
 def test_one_slot_for_two_is_not_passed_to_and_fro() -> None:
-    """Both are served, in turns that are long enough to be worth a connection."""
-    with fleet(1, Load(3, 2, 3), Load(3, 2, 3)) as workers:
-        run(workers, 1, 4001)
-        assert sum(worker.opened for worker in workers) <= 4 * 10
-        assert min(worker.served for worker in workers) >= 300
-        assert max(worker.worst_ms for worker in workers) <= 700
+    """Both are served, in turns that are long enough to be worth a connection, although it is idle in between."""
+    for clients in (1, 3):
+        with fleet(1, *[Load(clients, 2, 3)] * 2) as workers:
+            run(workers, 1, 4001)
+            assert sum(worker.opened for worker in workers) <= 4 * 4
+            assert min(worker.served for worker in workers) >= 300
+            assert max(worker.worst_ms for worker in workers) <= 400
+
+
+def test_turns_last_however_long_the_line_is() -> None:
+    """When all have waited longer than a turn, each slot still stays where it went for a while."""
+    with fleet(1, *[Load(400, 2, 1)] * 2) as workers:
+        run(workers, 1, 3001)
+        assert sum(worker.opened for worker in workers) <= 3 * 10
+        assert sum(worker.served for worker in workers) >= 0.8 * 3000 / 2
+        assert min(worker.served for worker in workers) >= 0.3 * 3000 / 2
 
 
 def test_fewer_slots_than_workers_go_round() -> None:

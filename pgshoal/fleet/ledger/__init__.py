@@ -245,7 +245,7 @@ class Ledger:
 
     def cells(self, row: int) -> list[Cell]:
         """What every seat has of the row, those left out that have no process and nothing counted."""
-        return self._memory.cells(row, self._clock_us())
+        return self._memory.cells(row, self._clock_us(row))
 
     def demands(self) -> list[int]:
         """The rows of which this seat holds slots and in which another waits whom they would help."""
@@ -255,7 +255,7 @@ class Ledger:
 
     def gives_way(self, row: int, limit: int, leaving: int = 0, idle_us: int | None = None) -> budget.Verdict:
         """`budget.gives_way` for this seat, by the way the fleet shares its limits."""
-        now_us, seat = self._clock_us(), self._own_seat()
+        now_us, seat = self._clock_us(row), self._own_seat()
         cells, limit, workers = self._sharers(self._memory.cells(row, now_us), limit)
         return budget.gives_way(cells, seat, limit, workers, now_us, leaving, idle_us)
 
@@ -333,9 +333,9 @@ class Ledger:
             raise RuntimeError("the supervisor has no seat")
         return self.seat
 
-    def _clock_us(self) -> int:
-        """The time, as the youngest heart knows it."""
-        return max(self._now_us, self._memory.youngest_beat_us())
+    def _clock_us(self, row: int) -> int:
+        """The time, as the youngest heart knows it, or who asked last for a slot of the row."""
+        return max(self._now_us, self._memory.youngest_us(row))
 
     def _sharers(self, cells: list[Cell], limit: int) -> tuple[list[Cell], int, int]:
         """Who shares a limit elastically, what and as how many: all, or of a divided limit one worker's seats."""

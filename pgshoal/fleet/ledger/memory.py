@@ -176,9 +176,10 @@ class Memory:
         """The own heart."""
         self.u64[_HEART_64 + self.seat] = now_us
 
-    def youngest_beat_us(self) -> int:
-        """The latest time that anybody has written."""
-        return max(self.u64[_HEART_64 : _HEART_64 + self.seats])
+    def youngest_us(self, row: int) -> int:
+        """The latest time that anybody has written of its heart, or of its wish in this row."""
+        asked = self.times(row) + self.width
+        return max(*self.u64[_HEART_64 : _HEART_64 + self.seats], *self.u64[asked : asked + self.seats])
 
     def reserve_ids(self, count: int) -> int:
         """The first of `count` ids; under the lock."""
