@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from pgshoal.policy.budget import LOOK_AGAIN_US
@@ -77,7 +76,7 @@ class Giving:
             self.attend()
 
     def _give(self, row: int, now_us: int) -> None:
-        worker, ledger = self.worker, self.worker.fleet.ledger
+        worker, ledger, promises = self.worker, self.worker.fleet.ledger, self.worker.servers.promises
         pools = [pool for pool in worker.pools.by_id.values() if row in pool.rows]
         limit = worker.budget.limit_of(row, pools)
         if not limit:
@@ -89,12 +88,16 @@ class Giving:
         for _ in range(held):
             found = min((each for pool in pools if (each := self._idle(pool))), key=lambda each: each[0], default=None)
             idle_us = None if found is None else now_us - found[0]
-            way = ledger.gives_way(row, limit, worker.escrow.coming(row) + self._promised(pools), idle_us)
+            # An idle server goes before a busy one that is promised: its release may be hours away.
+            owed = promises.owed(pools) if found is None else 0
+            way = ledger.gives_way(row, limit, worker.escrow.coming(row) + owed, idle_us)
             if way and found is not None and (way == "busy" or self._turn(row, now_us)):
                 if not self._close(found[1], row):
                     return
+                promises.settle(pools)
             elif way == "busy" and found is None:
-                self._promise(row, pools)
+                pool = max(pools, key=lambda each: len(each.servers) - promises.owed((each,)))
+                promises.make(pool, self._reason(row, pool), row)
             else:
                 return
 
@@ -124,21 +127,6 @@ class Giving:
             return False
         self.worker.servers.close(server, self._reason(row, server.pool))
         return True
-
-    def _promised(self, pools: Sequence[Pool]) -> int:
-        """Busy servers that will be closed at their release."""
-        reclaimed = self.worker.servers.reclaimed
-        return sum(conn in reclaimed for pool in pools for conn in pool.servers) if reclaimed else 0
-
-    def _promise(self, row: int, pools: Sequence[Pool]) -> None:
-        """A busy server of the pool that has most goes at its next release."""
-        servers = self.worker.servers
-        for pool in sorted(pools, key=lambda each: -len(each.servers)):
-            for server in pool.servers.values():
-                if server.state is ServerState.POOLED and not server.cancels and server.conn not in servers.reclaimed:
-                    servers.reclaimed[server.conn] = self._reason(row, pool)
-                    servers.mark(server)
-                    return
 
     @staticmethod
     def _reason(row: int, pool: Pool) -> str:

@@ -304,14 +304,9 @@ class Growth:
             self._reclaim(pool, Reclaim(pool.id, reason))
 
     def _reclaim(self, pool: Pool, action: Evict | Reclaim) -> None:
-        servers = self.worker.servers
-        if any(conn in servers.reclaimed for conn in pool.servers):
-            return
-        for server in pool.servers.values():
-            if server.state is ServerState.POOLED and not server.cancels:
-                servers.reclaimed[server.conn] = action.reason
-                servers.mark(server)
-                return
+        promises = self.worker.servers.promises
+        if not promises.owed((pool,)):
+            promises.make(pool, action.reason)
 
     def refill(self, pool: Pool, min_size: int) -> None:
         """Open what min_pool_size asks for."""

@@ -89,20 +89,23 @@ class Replication:
         worker.growth.want(pool)  # no more hushed
         waiting, pool.login_queue = pool.login_queue, {}
         for client in waiting.values():
-            del worker.front.unwelcomed[client.conn]
-            self._greet(client, parameters)
+            stood = worker.front.unwelcomed.pop(client.conn)
+            self._greet(client, stood.wished, parameters)
 
-    def _greet(self, client: Client, parameters: list[tuple[str, str]]) -> None:
+    def _greet(self, client: Client, wished: Parameters, parameters: list[tuple[str, str]]) -> None:
         worker = self.worker
         settings = worker.config.settings
         order = worker.front.rules.order
         plan = WelcomePlan(Welcome(parameters), "session", settings.max_prepared_statements, order)
-        told, tracked = plan.told(())
+        # Nothing must differ from the server, or it would be set there, and many servers of this kind know no SET.
+        tracked = plan.told(())[1]
+        reported = {name.lower() for name, _ in parameters}
+        told, _ = plan.told(tuple(pair for pair in wished if pair[0].lower() not in reported))
         message = settings.login_notify_message
         key = backend_key_data(client.cancel_key)
         greeting = b"%b%b%b%b" % (told, key, notice(message) if message else b"", READY_IDLE)
         with suppress(KeyError):  # as in `clients`: its CLOSED is still to be read
-            # Nothing differs from the server, so nothing is set there. No limit holds for a stream.
+            # No limit holds for a stream.
             worker.engine.admit(client.conn, client.pool.id, tracked, 0, 0, greeting)
 
     def failed(self, pool: Pool, reason: str, refused: Refused | None) -> None:
@@ -145,7 +148,7 @@ class Replication:
             return
         if worker.budget.count(row, limit) < worker.budget.part(limit):
             return
-        if worker.escrow.coming(row) or any(conn in worker.servers.reclaimed for conn in shared.servers):
+        if worker.escrow.coming(row) or worker.servers.promises.owed((shared,)):
             return
         # One for one: after this the pool may stay as far above its size as the reserve allows.
         stream.evicted = True

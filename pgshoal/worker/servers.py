@@ -15,6 +15,7 @@ from pgshoal.wire import build
 from pgshoal.worker import clients
 from pgshoal.worker.escrow import at_work, ended_first
 from pgshoal.worker.log import place, socket_prefix
+from pgshoal.worker.promises import Promises
 from pgshoal.worker.records import Pool, Rows, Server, ServerState
 from pgshoal.worker.resolver import Hosts, endpoint
 from pgshoal.worker.server_login import ServerLogin
@@ -35,8 +36,7 @@ class Servers:
         self.hosts = Hosts()
         #: attempts whose host name is still being looked up
         self.resolving: Counter[int] = Counter()
-        #: servers to close at their next release, and why
-        self.reclaimed: dict[ConnId, str] = {}
+        self.promises = Promises(worker)
         self.options = SocketOptions()
         self.read_settings()
 
@@ -149,6 +149,8 @@ class Servers:
         server.state = ServerState.POOLED
         self.worker.welcomes.told(pool, parameters)
         self.worker.engine.enroll(server.conn, pool.id, parameters)
+        if self.promises.owed((pool,)):
+            self.mark(server)
         self.worker.lookups.serve(pool)
         self.worker.growth.want(pool)
 
@@ -225,7 +227,8 @@ class Servers:
         pool.servers.pop(server.conn, None)
         self.worker.handlers.pop(server.conn, None)
         self.worker.lookups.lost(server.conn)
-        self.reclaimed.pop(server.conn, None)
+        if not pool.servers:
+            self.promises.forget(pool.id)
         self._uncount(pool)
         if self.worker.config.settings.log_disconnections:
             age_s = (self.worker.engine.now_us() - server.connect_us) // 1_000_000
@@ -241,6 +244,7 @@ class Servers:
         self.hosts.forget(pool.id)
         self.resolving.pop(pool.id, None)
         self.worker.growth.forget(pool)
+        self.promises.forget(pool.id)
 
     def lost_addresses(self, host: str, gone: set[str]) -> None:
         """A name no longer has some addresses: servers connected to those are replaced."""
@@ -307,8 +311,8 @@ class Servers:
             return lifetimes.CHANGED
         if pools.paused(pool):
             return lifetimes.PAUSED
-        if server.conn in self.reclaimed:
-            return self.reclaimed[server.conn]
+        if promised := self.promises.keep(pool):
+            return promised
         if lifetimes.lifetime_over((now_us - server.connect_us) / 1e6, since_s, limits):
             pool.last_lifetime_kill_us = now_us
             return lifetimes.LIFETIME_OVER
@@ -331,7 +335,7 @@ class Servers:
     def park(self, server: Server) -> None:
         """Back to the pool's first waiter or its idle list."""
         server.state = ServerState.POOLED
-        self.worker.engine.decide(server.conn, False)
+        self.worker.engine.decide(server.conn, self.promises.owed((server.pool,)) > 0)
         self.worker.engine.park(server.conn)
         self.worker.lookups.serve(server.pool)
         self.worker.pause.changed()

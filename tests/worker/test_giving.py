@@ -204,3 +204,67 @@ def test_a_server_that_comes_to_rest_in_another_pool_here(fleets: Any) -> None:
     fleet.fleets[0].end()
     fleet[0].worker.settle()
     assert len(fleet[0].new_servers()) == 1
+
+
+def test_a_promise_is_kept_by_whichever_server_is_released_first(fleets: Any) -> None:
+    """A long transaction on one server does not hold up the other worker while another server comes back."""
+    fleet = fleets(default_pool_size=2)
+    _, (first, second) = busy(fleet[0], 2, 2)
+    ask(fleet, 1)
+    fleet.look()
+    fleet[0].answer(second)
+    assert fleet[0].alive(first)
+    assert not fleet[0].alive(second)
+    fleet.look()
+    assert len(fleet[1].new_servers()) == 1
+    fleet[0].answer(first)
+    assert fleet[0].alive(first)
+
+
+def test_an_idle_server_goes_although_a_busy_one_is_promised(fleets: Any) -> None:
+    """Whoever waits does not wait for the end of a session when there is something at hand."""
+    fleet = fleets(default_pool_size=2)
+    _, (first, second) = busy(fleet[0], 2, 2)
+    fleet[0].heard(second)
+    waiting = ask(fleet, 1)
+    fleet.look()
+    promises, (pool,) = fleet[0].worker.servers.promises, fleet[0].worker.pools.by_key.values()
+    assert promises.owed((pool,)) == 1
+    fleet[0].worker.engine.decide(second, False)
+    fleet[0].answer(second)
+    fleet.look()
+    assert not fleet[0].alive(second)
+    assert promises.owed((pool,)) == 0
+    assert fleet[1].alive(fleet[1].serve(1)[0])
+    fleet[1].heard(waiting)
+    fleet[0].answer(first)
+    assert fleet[0].alive(first)
+
+
+def test_a_promise_nobody_waits_for_is_void(fleets: Any) -> None:
+    """The other worker's client has gone meanwhile: the server stays."""
+    fleet = fleets(default_pool_size=2)
+    _, servers = busy(fleet[0], 2, 2)
+    client = ask(fleet, 1)
+    fleet.look()
+    fleet[1].leave(client)
+    fleet[1].worker.growth.recheck()
+    fleet[1].worker.settle()
+    for server in servers:
+        fleet[0].answer(server)
+    assert all(map(fleet[0].alive, servers))
+
+
+def test_a_new_server_keeps_its_pools_promise(fleets: Any) -> None:
+    """The busy server of the promise is lost, another takes its place: it goes at its first release."""
+    fleet = fleets(default_pool_size=2, max_db_connections=3)
+    bench = fleet[0]
+    _, (first, second) = busy(bench, 2, 2)
+    (pool,) = bench.worker.pools.by_key.values()
+    bench.worker.servers.promises.make(pool, "test")
+    bench.leave(first)
+    ask(fleet, 0)
+    (third,) = bench.serve(1)
+    bench.answer(third)
+    assert not bench.alive(third)
+    assert bench.alive(second)
