@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 from pgshoal.config import changes, load
 from pgshoal.errors import ConfigError
-from pgshoal.fleet.rounds import Round
 from pgshoal.worker.reload import check_log_file, reopen_log, warn_unbuilt
 
 if TYPE_CHECKING:
     from pgshoal.config.changes import Changes
     from pgshoal.config.model import Config
     from pgshoal.fleet.children import Child
+    from pgshoal.fleet.rounds import Round, Rounds
     from pgshoal.fleet.supervisor import Supervisor
 
 #: Called with what is wrong, "" if all is well.
@@ -38,9 +38,10 @@ class Step:
 class Reconfigure:
     """One change after another: the next begins when all workers have answered to the last."""
 
-    def __init__(self, supervisor: Supervisor, changed: Callable[[Changes], None]) -> None:
+    def __init__(self, supervisor: Supervisor, rounds: Rounds, changed: Callable[[Changes], None]) -> None:
         """`changed` is told what a commit has changed."""
         self._fleet = supervisor
+        self._rounds = rounds
         self._changed = changed
         #: called after a commit, with the new configuration in effect
         self.on_commit: Callable[[], None] = lambda: None
@@ -131,13 +132,15 @@ class Reconfigure:
             return
         children = fleet.others(None)
         step = Step(fresh, pickle.dumps(fresh), tls, done, frozenset(children))
-        Round(children, "prepare", {"tls": tls}, lambda asked: self._prepared(step, asked), step.blob).begin()
+        self._rounds.make(
+            children, "prepare", {"tls": tls}, lambda asked: self._prepared(step, asked), step.blob
+        ).begin()
 
     def _prepared(self, step: Step, asked: Round) -> None:
         wrong = next((answer["error"] for _, answer in asked.answers if answer.fields.get("error")), "")
         if wrong:
             children = [child for child, _ in asked.answers]
-            Round(children, "discard", {"reason": wrong}, lambda _: self._end(step.done, wrong)).begin()
+            self._rounds.make(children, "discard", {"reason": wrong}, lambda _: self._end(step.done, wrong)).begin()
             return
         self._commit(step)
 
@@ -157,7 +160,7 @@ class Reconfigure:
         for child in children:
             if child not in step.prepared:
                 child.channel.ask("prepare", lambda answer: None, {"tls": step.tls}, step.blob)
-        Round(children, "commit", {}, lambda _: self._end(step.done, "")).begin()
+        self._rounds.make(children, "commit", {}, lambda _: self._end(step.done, "")).begin()
 
     # -- workers that come later
 

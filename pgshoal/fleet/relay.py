@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pgshoal.fleet.figures import Figures
 from pgshoal.fleet.reconfigure import Reconfigure
-from pgshoal.fleet.rounds import Round
+from pgshoal.fleet.rounds import Round, Rounds
 from pgshoal.policy.access import CONSOLE_DATABASE
 from pgshoal.policy.standing import REGISTERS, Standing
 
@@ -35,7 +35,7 @@ class Act:
         self.argument = argument
         self._answer = answer
         fields = {"command": command, "argument": argument}
-        self._round = Round(children, "act", fields, self._done, heard=self._heard)
+        self._round = relay.rounds.make(children, "act", fields, self._done, heard=self._heard)
         self._round.begin()
 
     def _heard(self, child: Child, answer: Message) -> bool:
@@ -54,7 +54,7 @@ class Act:
 
     def abandon(self) -> None:
         """Whoever asked is gone: nobody is to wait for it any more, though what was begun stands."""
-        for child, number in self._round.forget().items():
+        for child, number in self._relay.rounds.drop(self._round).items():
             child.channel.send("abandon", {"act": number})
 
 
@@ -65,7 +65,8 @@ class Relay:
         self._fleet = supervisor
         self.standing = Standing(supervisor.state)
         self.figures = Figures(supervisor)
-        self.reconfigure = Reconfigure(supervisor, self._changed)
+        self.rounds = Rounds()
+        self.reconfigure = Reconfigure(supervisor, self.rounds, self._changed)
         self._acts: dict[tuple[Child, int], Act] = {}
         self._welcomes: dict[Pair, Any] = {}
         #: what each worker that does not serve yet was booted with
@@ -113,6 +114,7 @@ class Relay:
         self._booted.pop(child, None)
         self.reconfigure.died(child)
         self.figures.died(child)
+        self.rounds.died(child)
         for one, number in [key for key in self._acts if key[0] is child]:
             self._abandon(one, number)
 
@@ -137,7 +139,7 @@ class Relay:
             missing = [one.number for one in asked.missing]
             child.channel.reply(message, {"parts": parts, "missing": missing})
 
-        asked = Round(others, "gather", {"what": what}, done)
+        asked = self.rounds.make(others, "gather", {"what": what}, done)
         timer = self._fleet.loop.call_later(GATHER_LIMIT_S, asked.finish)
         asked.begin()
 

@@ -247,10 +247,11 @@ class Head:
         child.ready = True
         self.relay.is_ready(child)
 
-    def die(self, child: Child) -> None:
-        """Its process is dead."""
+    def die(self, child: Child, told: bool = True) -> None:
+        """Its process is dead; `told` those who wait for it heard that its channel has ended."""
         self.children.remove(child)
         end = cast(End, child.channel)
-        end.peer.open = False
-        end.close()
+        end.peer.open = end.open = False
+        if told:
+            end.close()
         self.relay.died(child)
