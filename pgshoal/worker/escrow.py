@@ -88,6 +88,7 @@ class Escrow:
         if dying is not None:
             self.worker.budget.give(dying.rows)
             self.worker.growth.freed()
+            self.worker.pause.changed()
 
     def dying(self, row: int) -> int:
         """Servers of a row that are closed and not gone."""

@@ -87,9 +87,12 @@ class Pause:
             if server.state in (ServerState.USED, ServerState.LOGIN) or self.worker.servers.take(server):
                 self.worker.servers.close(server, reason)
 
-    @staticmethod
-    def _busy(pool: Pool) -> bool:
-        return any(server.state is not ServerState.CANCEL for server in pool.servers.values())
+    def _busy(self, pool: Pool) -> bool:
+        return self._ending(pool) or any(server.state is not ServerState.CANCEL for server in pool.servers.values())
+
+    def _ending(self, pool: Pool) -> bool:
+        """Backends of servers we have closed may still live, if not for long: whoever waits wants them gone."""
+        return self.worker.escrow.coming(pool.rows.pool) > 0
 
     def resume(self, database: Database | None) -> None:
         """End a pause; those who wait for it to be reached are told so."""
@@ -159,7 +162,8 @@ class Pause:
         pools = self.worker.pools
 
         def reached() -> bool:
-            return not any(s.close_needed for p in pools.of_database(database) for s in p.servers.values())
+            chosen = pools.of_database(database)
+            return not any(self._ending(p) or any(s.close_needed for s in p.servers.values()) for p in chosen)
 
         return self._wait(reached, done, database, pause=False)
 

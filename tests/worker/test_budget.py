@@ -225,3 +225,29 @@ def test_cancel_carriers_are_not_counted(fleets: Any) -> None:
     bench.leave(conn)
     assert used(bench) == 1
     assert bench.alive(server)
+
+
+@pytest.mark.parametrize("command", ["pause", "wait_close"])
+def test_who_waits_for_servers_to_go_waits_for_their_backends(fleets: Any, command: str) -> None:
+    """PAUSE and WAIT_CLOSE are answered when PostgreSQL has forgotten the connections; a dead host ends the wait."""
+    fleet = fleets(1)
+    bench = fleet[0]
+    (client,), (server,) = busy(bench, 1, 1)
+    bench.answer(server)
+    fleet.fleets[0].prompt = False
+    pause, answers = bench.worker.pause, list[bool]()
+    if command == "wait_close":
+        pause.reconnect(None)
+    getattr(pause, command)(None, answers.append)
+    assert answers == []
+    fleet.fleets[0].end()
+    assert answers == [True]
+    if command == "wait_close":
+        bench.say(client, m.query("select 1"))
+        (server,) = bench.serve(1)
+        bench.answer(server)
+        pause.reconnect(None)
+        pause.wait_close(None, answers.append)
+        assert answers == [True]
+        bench.pass_time(1.1)
+        assert answers == [True, True]
