@@ -160,8 +160,9 @@ class Snapshot:
         if state is None:
             return None
         link = facts.link
-        if client.pool.stream is not None and stood is None:
-            state, link = "active", link or next(iter(client.pool.servers), 0)
+        if client.pool.stream is not None:
+            link = link or next(iter(client.pool.servers), 0)
+            state = "active" if stood is None else state
         application_name = ""
         if stood is None:
             application_name = self.worker.engine.parameters(client.conn).get("application_name", "")

@@ -77,7 +77,8 @@ class Giving:
 
     def _give(self, row: int, now_us: int) -> None:
         worker, ledger, promises = self.worker, self.worker.fleet.ledger, self.worker.servers.promises
-        pools = [pool for pool in worker.pools.by_id.values() if row in pool.rows]
+        # A replication client's server is never idle and never released.
+        pools = [pool for pool in worker.pools.by_id.values() if row in pool.rows and pool.stream is None]
         limit = worker.budget.limit_of(row, pools)
         if not limit:
             return

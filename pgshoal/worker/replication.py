@@ -23,9 +23,7 @@ if TYPE_CHECKING:
 Parameters = tuple[tuple[str, str], ...]
 
 EVICTED: Final = "evicted for pool_size"
-#: Its client left while the server was logging in, or later.
 CLIENT_CLOSED: Final = "replication client was closed"
-CLIENT_LEFT: Final = "replication client disconnected"
 #: By kind of replication: how a server is asked for it, and what the log says.
 WORDS: Final = {"none": "no", "logical": "database", "physical": "yes"}
 _ERROR: Final = ord("E")
@@ -60,14 +58,26 @@ class Replication:
     def left(self, client: Client) -> None:
         """The client is gone, and takes its server with it, however far that is."""
         pool = client.pool
+        if not pool.servers and pool.stream is not None and pool.stream.evicted:
+            self._take_back(pool)
         for server in list(pool.servers.values()):
             if server.state is ServerState.CANCEL:
                 continue
             # One the engine has closed with its client is still to be told of, with the engine's reason.
             with suppress(KeyError):
                 self.worker.engine.facts(server.conn)
-                self.worker.servers.close(server, CLIENT_CLOSED if server.state is ServerState.LOGIN else CLIENT_LEFT)
+                self.worker.servers.close(server, CLIENT_CLOSED)
         self._settle(pool)
+
+    def _take_back(self, pool: Pool) -> None:
+        """It waits no more for the busy server that was to go at its release."""
+        shared = self._shared(pool)
+        if shared is not None:
+            self.worker.servers.promises.settle((shared,))
+
+    def _shared(self, pool: Pool) -> Pool | None:
+        """The pool of everybody else with this database and user."""
+        return self.worker.pools.by_key.get((pool.database.name, pool.user.name))
 
     def starved(self, pool: Pool) -> None:
         """The client has said something: from now on the engine relays."""
@@ -108,11 +118,13 @@ class Replication:
             # No limit holds for a stream.
             worker.engine.admit(client.conn, client.pool.id, tracked, 0, 0, greeting)
 
-    def failed(self, pool: Pool, reason: str, refused: Refused | None) -> None:
-        """The attempt for a client has not succeeded; there is no other, the client may try again."""
-        told = refuse("server_reason", reason=reason) if refused is None else refuse("login_failed")
-        clients.close_pool(self.worker, pool, told)
-        self._settle(pool)
+    def failed(self, pool: Pool, refused: Refused | None) -> None:
+        """An attempt has not succeeded. A refusal is the end, the log says why; else there will be another one."""
+        if refused is not None:
+            clients.close_pool(self.worker, pool, refuse("login_failed"))
+            self._settle(pool)
+        else:
+            self.worker.growth.want(pool)
 
     def lost(self, server: Server, reason: str) -> None:
         """A server has gone, or was closed; its client has nothing left to do here."""
@@ -143,7 +155,7 @@ class Replication:
         """The client waits for a slot: one idle server of the same database and user goes, or a busy one at its end."""
         worker, stream = self.worker, pool.stream
         limit, row = worker.budget.limits(pool).pool, pool.rows.pool
-        shared = worker.pools.by_key.get((pool.database.name, pool.user.name))
+        shared = self._shared(pool)
         if stream is None or shared is None or not limit:
             return
         if worker.budget.count(row, limit) < worker.budget.part(limit):

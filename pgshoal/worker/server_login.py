@@ -180,6 +180,10 @@ class ServerLogin(Handler):
 
     def _error(self, fields: read.ErrorFields) -> None:
         log, prefix = self.worker.log, self.worker.servers.prefix(self.server)
+        if self.server.pool.stream is not None:
+            log.error(f"S: login failed: {fields.severity}: {fields.text}")
+            self.fail("login failed", refuse("login_failed"))
+            return
         log.warning(f"{prefix}server login failed: {fields.severity} {fields.text}")
         self.fail(fields.text, refuse("server_login_error", sqlstate=fields.sqlstate, text=fields.text))
 

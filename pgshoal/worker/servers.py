@@ -121,11 +121,8 @@ class Servers:
         if server.close_needed:
             self.close(server, "connect string changed")
             return
-        if pool.stream is not None:
-            self.worker.replication.logged_in(server, parameters)
-            return
         sql = pool.database.config.connect_query
-        if not sql:
+        if not sql or (pool.stream is not None and pool.stream.kind == "physical"):  # which knows no SQL
             self.enroll(server, parameters)
             return
         server.state = ServerState.TESTED
@@ -143,6 +140,9 @@ class Servers:
         """Give a fresh server to its pool, and the pool's first parameters to those who wait for them."""
         pool = server.pool
         self.worker.handlers.pop(server.conn, None)
+        if pool.stream is not None:
+            self.worker.replication.logged_in(server, parameters)
+            return
         if self.worker.pools.paused(pool):
             self.close(server, lifetimes.PAUSED)
             return
@@ -161,7 +161,7 @@ class Servers:
         pool.last_connect_failed_us = max(1, self.worker.engine.now_us())
         pool.last_error = str(refused) if refused is not None else reason
         if pool.stream is not None:
-            self.worker.replication.failed(pool, reason, refused)
+            self.worker.replication.failed(pool, refused)
             return
         if refused is not None:
             pool.last_login_failed = True
