@@ -51,3 +51,18 @@ def test_mistakes_on_the_command_line(arguments: tuple[str, ...]) -> None:
     assert done.returncode == 2
     assert done.stderr.startswith("pgshoal: ")
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("name", ["restart", "upgrade"])
+def test_nobody_to_speak_to(tmp_path: Path, name: str) -> None:
+    """restart and upgrade without a pooler are exit status 1 with one line; so is a broken file."""
+    path = tmp_path / "good.ini"
+    path.write_text(GOOD + f"unix_socket_dir = {tmp_path}\n")
+    done = pgshoal(name, str(path))
+    assert (done.returncode, done.stderr) == (
+        1, f"no pooler answers at {tmp_path}/.s.PGSQL.7000: No such file or directory\n"
+    )  # fmt: skip
+    path.write_text(GOOD + "pool_mode = swimming\n")
+    done = pgshoal(name, str(path))
+    assert done.returncode == 1
+    assert "pool_mode = swimming" in done.stderr

@@ -50,7 +50,11 @@ class Client:
         except OSError as error:
             self._sock.close()
             raise ConsoleError(f"no pooler answers at {path}: {error.strerror or error}") from None
-        self._login()
+        try:
+            self._login()
+        except ConsoleError:
+            self._sock.close()
+            raise
 
     def __enter__(self) -> Client:
         return self

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import socket
 import traceback
 from collections.abc import Callable
 from itertools import islice
@@ -155,18 +153,6 @@ class Worker:
 
         return self.askers.ask(question, finish, wanted)
 
-    def notify(self, state: str) -> None:
-        """Tell systemd, if it started us."""
-        address = os.environ.get("NOTIFY_SOCKET", "")
-        if not address:
-            return
-        where = "\0" + address[1:] if address.startswith("@") else address
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sock:
-            try:
-                sock.sendto(state.encode(), where)
-            except OSError as error:
-                self.log.debug(f"sd_notify: {error}")
-
     # -- life
 
     def start(self) -> None:
@@ -245,7 +231,7 @@ class Worker:
         return self.handlers.get(conn) or _NOBODY
 
     def _accepted(self, conn: ConnId, listener: int) -> None:
-        self.balance.accepted += 1
+        self.balance.accepted()
         self.handlers[conn] = self.front.logins[conn] = client_login.ClientLogin(self, conn)
 
     def _packet(self, conn: ConnId, payload: bytes) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -71,18 +69,6 @@ def test_ids_are_one_counter(bench: Bench) -> None:
     (server,) = bench.serve()
     front, servers = bench.worker.front, bench.worker.servers
     assert len({front.clients[first].number, front.clients[second].number, servers.by_conn[server].number}) == 3
-
-
-def test_systemd_is_told(bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """States go to the socket of NOTIFY_SOCKET; one that is gone harms nothing."""
-    path = tmp_path / "notify"
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
-        listener.bind(str(path))
-        monkeypatch.setenv("NOTIFY_SOCKET", str(path))
-        bench.worker.notify("READY=1")
-        assert listener.recv(100) == b"READY=1"
-    path.unlink()
-    bench.worker.notify("STOPPING=1")
 
 
 def test_client_and_server_that_die_together(bench: Bench) -> None:
