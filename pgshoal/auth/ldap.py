@@ -147,13 +147,13 @@ def _search(attempt: _Attempt, user: str) -> str:
 
 def _open(attempt: _Attempt, name: str, password: bytes) -> Any:
     """A connection bound as `name`; anonymous if there is none."""
-    options, library = attempt.options, _library()
+    options, library, host = attempt.options, _library(), attempt.host.strip("[]")
     secure = options.starttls or options.scheme == "ldaps"
     server = library.Server(
-        attempt.host.strip("[]"),
+        host,
         port=options.port,
         use_ssl=options.scheme == "ldaps",
-        tls=_tls(library) if secure else None,
+        tls=_tls(host) if secure else None,
         get_info=library.NONE,
         connect_timeout=attempt.left_s(),
     )
@@ -188,7 +188,7 @@ def _verb(call: Any) -> Any:
     exceptions = _library().core.exceptions
     try:
         return call()
-    except (exceptions.LDAPStartTLSError, ssl.SSLError) as error:
+    except (exceptions.LDAPStartTLSError, exceptions.LDAPSSLConfigurationError, ssl.SSLError) as error:
         raise _Refused(f"could not start LDAP TLS session: {error}") from None
     except (exceptions.LDAPCommunicationError, OSError) as error:
         if "certificate" in str(error):
@@ -196,21 +196,34 @@ def _verb(call: Any) -> Any:
         raise _Unreachable(type(error).__name__) from None
 
 
-def _tls(library: Any) -> Any:
+def _tls(host: str) -> Any:
     """As the system's libldap is told to: its file names the authority, and may switch the check off."""
     conf = read_ldapconf()
-    return library.Tls(
-        validate=ssl.CERT_REQUIRED if conf.verify else ssl.CERT_NONE,
-        ca_certs_file=conf.ca_file or None,
-        ca_certs_path=conf.ca_folder or None,
-    )
+    context = ssl.create_default_context(cafile=conf.ca_file or None, capath=conf.ca_folder or None)
+    context.check_hostname = conf.verify
+    context.verify_mode = ssl.CERT_REQUIRED if conf.verify else ssl.CERT_NONE
+
+    class Tls(_library().Tls):  # type: ignore[misc]
+        """The library's own check of names uses what newer Pythons do not have."""
+
+        def wrap_socket(self, connection: Any, do_handshake: bool = False) -> None:
+            # Whatever happens, nothing goes through the plain socket from here on.
+            plain, connection.socket = connection.socket, None
+            try:
+                connection.socket = context.wrap_socket(plain, server_hostname=host)
+            except BaseException:
+                plain.close()
+                raise
+
+    return Tls(validate=context.verify_mode)
 
 
 def _close(connection: Any) -> None:
-    try:
+    with suppress(Exception):
         connection.unbind()
-    except Exception:
-        return
+    with suppress(Exception):
+        # Where the greeting failed, the library leaves it open.
+        connection.socket.close()
 
 
 def _sentence(description: str) -> str:

@@ -40,6 +40,8 @@ class Directory:
     """`with Directory(authority) as d:` listens on d.port, with StartTLS, and on d.tls_port with TLS from the start."""
 
     host = "127.0.0.1"
+    #: an address its certificate is not made for
+    nameless = "127.0.0.2"
 
     def __init__(self, authority: Authority) -> None:
         self.account = unprivileged()
@@ -79,8 +81,9 @@ class Directory:
 
     def start(self) -> None:
         """Starts slapd and waits until it listens."""
-        urls = f"ldap://{self.host}:{self.port} ldaps://{self.host}:{self.tls_port}"
-        argv = [program("slapd"), "-h", urls, "-f", self.folder / "slapd.conf", "-d", "0"]
+        hosts = (self.host, self.nameless)
+        urls = " ".join(f"ldap://{host}:{self.port} ldaps://{host}:{self.tls_port}" for host in hosts)
+        argv: list[str | Path] = [program("slapd"), "-h", urls, "-f", self.folder / "slapd.conf", "-d", "0"]
         self._process = spawn(argv, self.account)
         deadline = time.monotonic() + START_LIMIT_S
         while time.monotonic() < deadline and self._process.poll() is None:
