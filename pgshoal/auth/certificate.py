@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from cryptography import x509
-from cryptography.x509.oid import NameOID
-
 
 def names(der: bytes) -> tuple[str, ...]:
     """The common name, then the DNS names, each as it stands: no wildcard, no folding of case. Broken ones: none."""
+    # Imported by the first login that needs it: it takes 9 MB, and most workers never do.
+    from cryptography import x509
+    from cryptography.x509.oid import NameOID
+
     try:
         certificate = x509.load_der_x509_certificate(der)
         found = [str(each.value) for each in certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[:1]]
