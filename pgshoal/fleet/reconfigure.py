@@ -6,19 +6,23 @@ import pickle
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Final
 
 from pgshoal.config import changes, load
+from pgshoal.config.model import Settings
 from pgshoal.errors import ConfigError
 from pgshoal.worker.reload import check_log_file, reopen_log, warn_unbuilt
 
 if TYPE_CHECKING:
     from pgshoal.config.changes import Changes
     from pgshoal.config.model import Config
+    from pgshoal.fleet.channel import Message
     from pgshoal.fleet.children import Child
     from pgshoal.fleet.rounds import Round, Rounds
     from pgshoal.fleet.supervisor import Supervisor
+
+_TLS: Final = tuple(name for row in fields(Settings) if "_tls" in (name := row.name))
 
 #: Called with what is wrong, "" if all is well.
 Done = Callable[[str], None]
@@ -47,6 +51,8 @@ class Reconfigure:
         self.on_commit: Callable[[], None] = lambda: None
         self._waiting: deque[Callable[[], None]] = deque()
         self._busy = False
+        #: the settings that TLS was last set up with; a SET may have left those in effect incomplete
+        self._tls: Settings = supervisor.config.settings
         #: what each worker that does not serve yet was booted with
         self._booted: dict[Child, Config] = {}
 
@@ -64,14 +70,17 @@ class Reconfigure:
         self._waiting.append(begin)
         if not self._busy:
             self._busy = True
-            self._waiting.popleft()()
+            self._begin()
+
+    def _begin(self) -> None:
+        self._waiting.popleft()()
 
     def _end(self, done: Done, wrong: str) -> None:
         if wrong:
             self._fleet.log.error(wrong)
         done(wrong)
         if self._waiting:
-            self._fleet.loop.call_soon(self._waiting.popleft())
+            self._fleet.loop.call_soon(self._begin)
         else:
             self._busy = False
 
@@ -148,6 +157,8 @@ class Reconfigure:
         fleet, old = self._fleet, self._fleet.config
         found = changes.difference(old, step.fresh)
         config = fleet.config = changes.keep_boot_settings(old, step.fresh)
+        if step.tls:
+            self._tls = config.settings
         reopen_log(config, fleet.log)
         for warning in config.warnings:
             fleet.log.error(str(warning))
@@ -159,21 +170,38 @@ class Reconfigure:
         children = fleet.others(None)
         for child in children:
             if child not in step.prepared:
-                child.channel.ask("prepare", lambda answer: None, {"tls": step.tls}, step.blob)
+                self._tell(child, step.blob, step.tls)
         self._rounds.make(children, "commit", {}, lambda _: self._end(step.done, "")).begin()
 
     # -- workers that come later
 
     def attach(self, child: Child) -> None:
         """It is booted with the configuration of this moment."""
-        self._booted[child] = self._fleet.config
+        self._booted[child] = self.bootable()
 
     def is_ready(self, child: Child) -> None:
         """If that has changed meanwhile, it learns of it now."""
         config = self._fleet.config
         if self._booted.pop(child, config) is not config:
-            child.channel.ask("prepare", lambda answer: None, {"tls": True}, pickle.dumps(config))
+            self._tell(child, pickle.dumps(config), tls=self.bootable() is config)
             child.channel.ask("commit", lambda answer: None)
+
+    def bootable(self) -> Config:
+        """What a new worker begins with: the configuration, with TLS settings that could be used."""
+        config = self._fleet.config
+        kept = {name: getattr(self._tls, name) for name in _TLS}
+        if all(getattr(config.settings, name) == value for name, value in kept.items()):
+            return config
+        return replace(config, settings=replace(config.settings, **kept))
+
+    def _tell(self, child: Child, blob: bytes, tls: bool) -> None:
+        """The first step for a worker that others need not wait for."""
+
+        def answered(answer: Message | None) -> None:
+            if answer is not None and answer.fields.get("error"):
+                self._fleet.log.error(f"worker {child.number} (pid {child.pid}): {answer['error']}")
+
+        child.channel.ask("prepare", answered, {"tls": tls}, blob)
 
     def died(self, child: Child) -> None:
         """It needs no configuration."""

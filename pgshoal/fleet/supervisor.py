@@ -223,7 +223,7 @@ class Supervisor:
             "key_secret": self.key_secret.hex(),
             "state": self.state,
         }
-        child.channel.send("boot", fields, pickle.dumps(self.config))
+        child.channel.send("boot", fields, pickle.dumps(self.relay.reconfigure.bootable()))
         for listening in self.sockets.of(child.number):
             self.give(child, "listen", listening)
         child.channel.send("go")

@@ -42,7 +42,8 @@ class Clerk:
         self.link.reply(message, {"error": self.refuses} if refused else {})
 
     def _commit(self, message: Message) -> None:
-        self.sizes.append(self._prepared.pop())
+        self.sizes += self._prepared
+        self._prepared.clear()
         self.link.reply(message)
 
     def _discard(self, message: Message) -> None:
@@ -188,6 +189,34 @@ def test_set_of_tls_that_is_not_complete(office: Office) -> None:
     assert office.ends == ["TLS", "", "TLS", "", "TLS", ""]
     assert office.head.config.settings.client_tls_cert_file == "/c"
     assert office.clerks[0].heard[-4:] == ["prepare", "discard", "prepare", "commit"]
+
+
+def test_a_worker_that_comes_while_tls_is_not_complete(office: Office) -> None:
+    """It boots with TLS as it was before, and learns of the settings without setting TLS up."""
+    office.set("client_tls_sslmode", "require")
+    reconfigure = office.head.relay.reconfigure
+    assert office.head.config.settings.client_tls_sslmode == "require"
+    assert reconfigure.bootable().settings.client_tls_sslmode == "disable"
+    late = Clerk(office.head.start(ready=False))
+    late.refuses = "client_tls_cert_file must be set"
+    office.head.serve(office.head.children[-1])
+    assert late.heard == ["prepare", "commit"]
+    assert late.sizes == [20]
+    late.refuses = ""
+    office.reload()
+    assert reconfigure.bootable() is office.head.config
+
+
+def test_a_late_worker_that_refuses(office: Office) -> None:
+    """Nobody waits for it, so the log must say it."""
+    late = Clerk(office.head.start(ready=False))
+    late.refuses = "no such file"
+    office.set("default_pool_size", "9")
+    office.set("client_tls_ca_file", "/x")
+    late.heard.clear()
+    office.head.serve(office.head.children[-1])
+    assert (late.heard, late.sizes) == (["prepare", "commit"], [])
+    assert "worker 2 (pid 1002): no such file" in office.head.log.texts()
 
 
 def test_what_a_reload_says(office: Office) -> None:
