@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
@@ -14,10 +13,8 @@ BUSY_SHARE: Final = 0.7
 #: A figure about CPU needs so much time behind it, and is of no use when it is older.
 BUSY_WINDOW_US: Final = 100_000
 BUSY_AGE_MAX_US: Final = 1_000_000
-#: Counts older than this are read again before they are used.
-FRESH_US: Final = 5_000
-#: So long a client that was placed may be missing in its worker's count.
-UNDER_WAY_US: Final = 20_000
+#: Counts older than this, for each worker, are read again before they are used.
+FRESH_US: Final = 250
 #: The difference that is worth a hand-over is 1, and for many clients one part in so many.
 SLACK_PARTS: Final = 16
 #: Where clients come and go fast the kernel's hash is even enough; only so large a difference is worth the cost.
@@ -115,41 +112,32 @@ class Gauge:
 
 
 class Placement:
-    """What one worker knows of all between two looks, its own decisions included."""
+    """The loads between two looks, with this worker's own decisions added."""
 
     def __init__(self) -> None:
         self.loads: dict[int, Load] = {}
-        #: no longer true where clients come and go so fast that who was placed a moment ago has left
-        self.remembers = True
-        self._read_us = -FRESH_US
-        self._under_way: deque[tuple[int, int]] = deque()
+        self._read_us = 0
 
     def stale(self, now_us: int) -> bool:
-        """Whether `read` should be called first."""
-        return now_us - self._read_us >= FRESH_US
+        """Whether `read` should be called first; with many workers a look costs more."""
+        return now_us - self._read_us >= FRESH_US * max(1, len(self.loads))
 
     def read(self, now_us: int, loads: Iterable[Load]) -> None:
-        """Take new counts; clients who were placed just now and are not counted yet are added."""
+        """Take new counts. Whoever was placed must be in them, on whatever way to its worker it is."""
         self.loads = {load.number: load for load in loads}
         self._read_us = now_us
-        under_way = self._under_way
-        while under_way and now_us - under_way[0][0] > UNDER_WAY_US:
-            under_way.popleft()
-        for _, number in under_way:
-            self._count(number)
 
-    def place(self, now_us: int, how: str, mine: int) -> int:
+    def place(self, how: str, mine: int) -> int:
         """Where the next client goes; it is counted there."""
         found = self.next(how, mine)
-        self.put(now_us, found)
+        self.add(found)
         return found
 
-    def put(self, now_us: int, number: int) -> None:
-        """A client goes to this worker, or has just come to it from another."""
-        if not self.remembers:
-            return
-        self._under_way.append((now_us, number))
-        self._count(number)
+    def add(self, number: int) -> None:
+        """A client has gone to this worker."""
+        load = self.loads.get(number)
+        if load is not None:
+            self.loads[number] = Load(number, load.clients + 1, load.busy)
 
     def next(self, how: str, mine: int) -> int:
         """Where the next client would go."""
@@ -158,8 +146,3 @@ class Placement:
     def forget(self, number: int) -> None:
         """This worker takes nobody: not until the counts are read again."""
         self.loads.pop(number, None)
-
-    def _count(self, number: int) -> None:
-        load = self.loads.get(number)
-        if load is not None:
-            self.loads[number] = Load(number, load.clients + 1, load.busy)

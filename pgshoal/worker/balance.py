@@ -7,8 +7,12 @@ descriptor in, whoever serves the number reads. So what lies in it survives the 
 from __future__ import annotations
 
 import array
+import fcntl
 import os
 import socket
+import struct
+import termios
+from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,7 +33,12 @@ _LETTERS_MAX: Final = 64
 _TCP: Final = b"t"
 _UNIX: Final = b"u"
 _ONE_FD: Final = socket.CMSG_SPACE(array.array("i").itemsize)
+_INT: Final = struct.Struct("i")
 _PROC: Final = Path("/proc")
+#: The row of the ledger for clients that a worker has adopted and not yet counted; nobody limits them.
+_EXPECTED: Final = "(expected)"
+#: Most have said who they are long before.
+_EXPECTED_US: Final = 1_000_000
 
 
 @dataclass(slots=True)
@@ -43,7 +52,11 @@ class Peer:
 
 
 class Balance:
-    """One worker's part in it. `accepted` counts the clients that came, for those who watch how fast they do."""
+    """One worker's part in it.
+
+    A client is counted from the moment it is handed over: as a letter in a box, then as expected by the worker that has
+    read it, in the end as that worker's client. So all workers see the same counts, however many come at once.
+    """
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
@@ -55,8 +68,11 @@ class Balance:
         self._churn = Churn()
         self._on = False
         self._steered = steer.NOBODY
-        self._row = worker.fleet.ledger.row(Kind.CLIENTS, "")
-        self.accepted = 0
+        self._clients = worker.fleet.ledger.row(Kind.CLIENTS, "")
+        self._arrivals = worker.fleet.ledger.row(Kind.CLIENTS, _EXPECTED)
+        self._expected: deque[int] = deque()  # since when, in microseconds: adopted, and not counted as a client yet
+        self._letter_bytes = _letter_bytes()
+        self._accepted = 0
         worker.fleet.on("slot", self._take_slot)
         worker.fleet.on("box", self._take_box)
         worker.fleet.on("unbox", lambda message: self._drop_box(message["number"]))
@@ -97,9 +113,10 @@ class Balance:
     def tick(self) -> None:
         """About three times a second."""
         now_us = self._worker.engine.now_us()
-        self._churn.note(now_us, self.accepted, self._worker.front.connections())
-        self._placement.remembers = not self._churn.found
-        self._awake = {cell.seat for cell in self._worker.fleet.ledger.cells(self._row) if cell.awake}
+        while self._expected and now_us - self._expected[0] > _EXPECTED_US:
+            self._arrived()  # it left early, or only brought a cancel request
+        self._churn.note(now_us, self._accepted, self._worker.front.connections())
+        self._awake = {cell.seat for cell in self._worker.fleet.ledger.cells(self._clients) if cell.awake}
         self._look()
         self._switch()
 
@@ -122,6 +139,19 @@ class Balance:
 
     # -- a new client
 
+    def accepted(self) -> None:
+        """The engine tells of a connection, adopted or not."""
+        self._accepted += 1
+
+    def entered(self) -> None:
+        """A client is counted by now as what it is."""
+        if self._expected:
+            self._arrived()
+
+    def _arrived(self) -> None:
+        self._expected.popleft()
+        self._worker.fleet.ledger.leave(self._arrivals)
+
     def diverted(self, fd: int, listener: int) -> None:
         """The engine has accepted a socket and asks whose it is."""
         tcp = self._worker.listeners.is_tcp(listener)
@@ -135,7 +165,7 @@ class Balance:
         how = self._worker.config.settings.accept_balance
         mine = self._worker.fleet.number
         while how != "kernel":
-            number = self._placement.place(now_us, how, mine)
+            number = self._placement.place(how, mine)
             if tcp and how == "pack":
                 self._lead(number != mine)
             if number == mine:
@@ -150,9 +180,8 @@ class Balance:
         slot = self._slots.get(number)
         if slot is None:
             return False
-        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [fd]))]
         try:
-            slot.sendmsg([_TCP if tcp else _UNIX], rights, socket.MSG_NOSIGNAL | socket.MSG_DONTWAIT)
+            _write(slot, fd, _TCP if tcp else _UNIX)
         except OSError:
             return False
         os.close(fd)
@@ -161,19 +190,20 @@ class Balance:
     def _adopt(self, fd: int, listener: int) -> None:
         try:
             self._worker.engine.adopt(fd, listener)
+            self._expected.append(self._worker.engine.now_us())
+            self._worker.fleet.ledger.admit(self._arrivals, 0)
         except (OSError, ValueError) as error:
             self._worker.log.debug(f"accepted socket lost: {error}")
 
     def _read(self, box: socket.socket) -> None:
         """What others have handed over is never handed on."""
-        now_us, mine = self._worker.engine.now_us(), self._worker.fleet.number
         for _ in range(_LETTERS_MAX):
             try:
                 kind, parts, _, _ = box.recvmsg(1, _ONE_FD, socket.MSG_CMSG_CLOEXEC)
             except (BlockingIOError, InterruptedError):
                 break
             for fd in _descriptors(parts):
-                self._placement.put(now_us, mine)
+                self._placement.add(self._worker.fleet.number)
                 self._adopt(fd, self._worker.listeners.like(kind == _TCP))
             if not kind:
                 break
@@ -186,17 +216,18 @@ class Balance:
         self._placement.read(now_us, self._loads(now_us))
 
     def _loads(self, now_us: int) -> Iterator[Load]:
-        fleet = self._worker.fleet
+        ledger = self._worker.fleet.ledger
         packing = self._worker.config.settings.accept_balance == "pack"
-        counts = fleet.ledger.by_seat(self._row)
+        clients, expected = ledger.by_seat(self._clients), ledger.by_seat(self._arrivals)
         for seat, peer in self._by_seat.items():
             if seat not in self._awake:
                 continue
             if packing and peer.gauge.due(now_us):
                 with suppress(OSError, ValueError, IndexError):
                     peer.gauge.note(now_us, _cpu_us(peer.pid))
-            clients = self._worker.front.connections() if seat == fleet.seat else counts[seat]
-            yield Load(peer.number, clients, peer.gauge.busy)
+            slot = self._slots.get(peer.number)
+            letters = _unread_bytes(slot) // self._letter_bytes if slot is not None else 0
+            yield Load(peer.number, clients[seat] + expected[seat] + letters, peer.gauge.busy)
 
     # -- the kernel's choice
 
@@ -218,6 +249,25 @@ class Balance:
                     steer.steer(sock, number)
             finally:
                 sock.detach()
+
+
+def _unread_bytes(slot: socket.socket) -> int:
+    """What lies in a box, in the kernel's own measure."""
+    answer: bytes = fcntl.ioctl(slot.fileno(), termios.TIOCOUTQ, bytes(_INT.size))
+    return int(_INT.unpack(answer)[0])
+
+
+def _letter_bytes() -> int:
+    """How large a letter is in that measure."""
+    slot, box = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with slot, box:
+        _write(slot, box.fileno(), _TCP)
+        return max(1, _unread_bytes(slot))
+
+
+def _write(slot: socket.socket, fd: int, kind: bytes) -> None:
+    rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [fd]))]
+    slot.sendmsg([kind], rights, socket.MSG_NOSIGNAL | socket.MSG_DONTWAIT)
 
 
 def _cpu_us(pid: int) -> int:

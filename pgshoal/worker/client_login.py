@@ -197,6 +197,7 @@ class ClientLogin(Handler):
         console = wish.database == CONSOLE_DATABASE
         pools = worker.pools
         admitted = worker.admissions.enter(settings.max_client_conn, exempt=console)
+        worker.balance.entered()
         if admitted is None:
             self.refuse(refuse("max_client_conn"))
             return

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pgshoal.engine.contract import Engine
     from pgshoal.worker.admissions import Admissions
     from pgshoal.worker.auth_lookup import Lookups
+    from pgshoal.worker.balance import Balance
     from pgshoal.worker.front import Front
     from pgshoal.worker.link import Fleet
     from pgshoal.worker.log import Log
@@ -115,6 +116,7 @@ class WorkerFace(Protocol):
     pools: Pools
     servers: Servers
     lookups: Lookups
+    balance: Balance
     replication: Replication
     key_cache: KeyCache
     console: Console | None

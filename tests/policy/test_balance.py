@@ -129,28 +129,20 @@ def test_a_burst_in_one_look_is_spread() -> None:
     """Decisions count at once: forty clients that arrive together at one worker end up ten on each."""
     placement = Placement()
     placement.read(0, loads(0, 0, 0, 0))
-    placed = Counter(placement.place(0, "least", 1) for _ in range(40))
+    placed = Counter(placement.place("least", 1) for _ in range(40))
     assert set(placed.values()) == {10}
 
 
-def test_clients_under_way_count_when_the_ledger_is_read_again() -> None:
-    """Who was handed over a moment ago is not in the other's count yet; twenty milliseconds later it is."""
+def test_counts_are_used_for_a_moment_only() -> None:
+    """With four workers for a millisecond; what was placed must stand in the next counts by itself."""
     placement = Placement()
-    placement.read(0, loads(1, 0))
-    assert placement.place(0, "least", 0) == 1
-    assert placement.stale(5_000)
-    placement.read(5_000, loads(1, 0))
-    assert placement.place(5_000, "least", 0) == 0
-    placement.read(30_000, loads(2, 1))
-    assert placement.loads == {0: Load(0, 2), 1: Load(1, 1)}
-
-
-def test_clients_who_come_and_go_fast_are_not_remembered() -> None:
-    """A hundred short visits do not fill a worker that has two clients at a time."""
-    placement = Placement()
-    placement.remembers = False
-    placement.read(0, loads(2, 0))
-    assert {placement.place(0, "pack", 1) for _ in range(100)} == {0}
+    assert placement.stale(1_000)
+    placement.read(1_000, loads(1, 0, 1, 1))
+    assert placement.place("least", 0) == 1
+    assert not placement.stale(1_999)
+    assert placement.stale(2_000)
+    placement.read(2_000, loads(1, 1, 1, 0))
+    assert placement.place("least", 0) == 3
 
 
 def test_a_worker_whose_box_is_full_is_passed_over() -> None:
@@ -158,12 +150,12 @@ def test_a_worker_whose_box_is_full_is_passed_over() -> None:
     placement = Placement()
     placement.read(0, loads(9, 0, 1))
     placement.forget(1)
-    assert placement.place(0, "least", 0) == 2
+    assert placement.place("least", 0) == 2
 
 
 def test_pack_counts_its_own_decisions() -> None:
     """Twenty clients that arrive together fill the first worker and begin the second."""
     placement = Placement()
     placement.read(0, loads(0, 0, 0))
-    placed = Counter(placement.place(0, "pack", 2) for _ in range(20))
+    placed = Counter(placement.place("pack", 2) for _ in range(20))
     assert placed == {0: PACK_CLIENTS, 1: 20 - PACK_CLIENTS}
