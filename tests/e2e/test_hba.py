@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import socket
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ import psycopg
 import pytest
 
 from tests.e2e.conftest import MakePooler, until
+from tests.support import messages as m
 from tests.support.certs import Authority
 from tests.support.fakeclient import FakeClient, LoginRefused
 from tests.support.pooler import Pooler, tls_client_side
@@ -53,6 +55,15 @@ def told(pooler: Pooler, user: str, database: str = "nowhere", unix: bool = Fals
         except LoginRefused as refused:
             return refused.fields["M"]
     return ""
+
+
+def sent_password(pooler: Pooler, user: str, password: str) -> socket.socket:
+    """A client that was asked for its password, has sent it and waits."""
+    client = socket.create_connection((pooler.host, pooler.port), 15)
+    client.sendall(m.startup({"user": user, "database": "nowhere"}))
+    assert client.recv(9) == b"R\0\0\0\x08\0\0\0\x03"
+    client.sendall(m.message(b"p", m.text(password)))
+    return client
 
 
 def test_lines_in_order(hba: MakePooler) -> None:
