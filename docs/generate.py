@@ -46,12 +46,16 @@ def settings_page() -> Iterator[str]:
 
 def console_page() -> Iterator[str]:
     """Every SHOW table and its columns."""
-    yield from ("# Console tables", "", NOTE)
+    yield from ("# Console tables", "", NOTE, "")
+    yield "*Workers*: how the rows of several workers become one."
+    yield "`key` names the row; `each` rows stay apart; `tail` goes with the column before it; `average` is made of sums."
     for table in TABLES.values():
-        yield from ("", f"## SHOW {table.name}", "", table.doc[0].upper() + table.doc[1:] + ".", "")
-        yield from _table("column", "type", "meaning")
+        ours = " pgshoal's own." if table.ours else ""
+        local = " All workers have the same." if table.local else ""
+        yield from ("", f"## SHOW {table.name}", "", table.doc[0].upper() + table.doc[1:] + "." + local + ours, "")
+        yield from _table("column", "type", "workers", "meaning")
         for column in table.columns:
-            yield _row(f"`{column.name}`", column.kind, column.doc)
+            yield _row(f"`{column.name}`", column.kind, "" if table.local else column.merge, column.doc)
 
 
 def refusals_page() -> Iterator[str]:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 #: How the rows of several workers become one: `key` columns name the row, `each` rows stay apart. `tail` is the finer
-#: part of the `max` column before it, and comes from the same row.
-Merge = Literal["key", "sum", "max", "tail", "first", "each"]
+#: part of the `max` column before it, and comes from the same row. `average` is made of sums, never of averages.
+Merge = Literal["key", "sum", "max", "tail", "first", "each", "average"]
 
 Kind = Literal["text", "int4", "int8", "numeric"]
 
@@ -161,14 +161,14 @@ def _stats() -> Iterator[Column]:
         yield Column(f"total_{name}", "numeric", f"{doc}, since start", "sum")
     for name, _, _, doc in COUNTERS:
         short = {"received": "recv"}.get(name, name)
-        yield Column(f"avg_{short}", "numeric", f"{doc}, averaged over the last stats_period", "sum")
+        yield Column(f"avg_{short}", "numeric", f"{doc}, averaged over the last stats_period", "average")
 
 
 def _stats_part(averages: bool) -> Iterator[Column]:
     yield Column("database", "text", "pooler database", "key")
     for index, (_, name, _, doc) in enumerate(COUNTERS):
         prefix = "avg_" if averages and index >= 8 else ""
-        yield Column(prefix + name, "numeric", doc, "sum")
+        yield Column(prefix + name, "numeric", doc, "average" if averages else "sum")
 
 
 def _list(*tables: Table) -> dict[str, Table]:
@@ -234,7 +234,10 @@ TABLES: dict[str, Table] = _list(
     Table("LEDGER", _LEDGER, "limits of the fleet and who holds what", ours=True),
     Table(
         "LISTS",
-        (Column("list", "text", "what is counted", "key"), Column("items", "int4", "how many", "sum")),
+        (
+            Column("list", "text", "what is counted", "key"),
+            Column("items", "int4", "how many; what has a name is counted once", "sum"),
+        ),
         "counts",
     ),
     Table("MEM", _MEM, "memory of the engine"),

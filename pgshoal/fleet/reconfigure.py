@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import time
+import traceback
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
@@ -49,7 +50,7 @@ class Reconfigure:
         self._changed = changed
         #: called after a commit, with the new configuration in effect
         self.on_commit: Callable[[], None] = lambda: None
-        self._waiting: deque[Callable[[], None]] = deque()
+        self._waiting: deque[tuple[Callable[[], None], Done]] = deque()
         self._busy = False
         #: the settings that TLS was last set up with; a SET may have left those in effect incomplete
         self._tls: Settings = supervisor.config.settings
@@ -60,20 +61,26 @@ class Reconfigure:
 
     def reload(self, done: Done) -> None:
         """Read the files again; if anything is wrong with them, or one worker cannot use them, nothing changes."""
-        self._next(lambda: self._reload(done))
+        self._next(lambda: self._reload(done), done)
 
     def set(self, key: str, value: str, done: Done, tls_failed: Callable[[], None]) -> None:
         """Change one setting; `tls_failed` is called first if it is kept without a TLS set-up that works."""
-        self._next(lambda: self._set(key, value, done, tls_failed))
+        self._next(lambda: self._set(key, value, done, tls_failed), done)
 
-    def _next(self, begin: Callable[[], None]) -> None:
-        self._waiting.append(begin)
+    def _next(self, begin: Callable[[], None], done: Done) -> None:
+        self._waiting.append((begin, done))
         if not self._busy:
             self._busy = True
             self._begin()
 
     def _begin(self) -> None:
-        self._waiting.popleft()()
+        begin, done = self._waiting.popleft()
+        try:
+            begin()
+        except Exception as error:
+            # A bug; without this it would hold up all changes to come, and cost the worker that asked its life.
+            self._fleet.log.error(traceback.format_exc())
+            self._end(done, f"internal error: {error!r}")
 
     def _end(self, done: Done, wrong: str) -> None:
         if wrong:
@@ -121,7 +128,7 @@ class Reconfigure:
                 return
             # Kept all the same: the next SET may bring the file that is still missing.
             tls_failed()
-            self._waiting.appendleft(lambda: self._prepare(fresh, False, done))
+            self._waiting.appendleft((lambda: self._prepare(fresh, False, done), done))
 
         try:
             _require_consistent(fresh, key, tls)

@@ -167,6 +167,20 @@ def test_changes_wait_for_each_other(office: Office) -> None:
     assert office.head.config.settings.reserve_pool_size == 0
 
 
+def test_a_bug_holds_nothing_up(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever asked is answered, and the next change goes on."""
+
+    def broken(path: str, overrides: object) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr("pgshoal.config.load.load", broken)
+    office.reload()
+    monkeypatch.undo()
+    office.set("default_pool_size", "5")
+    assert office.ends == ["internal error: RuntimeError('a bug')", ""]
+    assert office.size == 5
+
+
 def test_set(office: Office) -> None:
     """A wrong key or value has no effect; what needs a restart is checked and left as it is."""
     office.set("default_pool_size", "9")
