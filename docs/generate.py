@@ -48,7 +48,8 @@ def console_page() -> Iterator[str]:
     """Every SHOW table and its columns."""
     yield from ("# Console tables", "", NOTE, "")
     yield "*Workers*: how the rows of several workers become one."
-    yield "`key` names the row; `each` rows stay apart; `tail` goes with the column before it; `average` is made of sums."
+    yield "`key` names the row; `each` rows stay apart; `tail` goes with the column before it."
+    yield "An `average` is made of sums."
     for table in TABLES.values():
         ours = " pgshoal's own." if table.ours else ""
         local = " All workers have the same." if table.local else ""
