@@ -167,7 +167,7 @@ class Worker:
         """Derive what SCRAM logins with plain secrets need, one secret after another: logins get in between."""
         config, cache = self.config, self.key_cache
         rounds = config.settings.scram_iterations
-        if config.settings.auth_type != "scram-sha-256":
+        if config.settings.auth_type != "scram-sha-256" and all(rule.method != "scram-sha-256" for rule in config.hba):
             return
         plain = islice((secret.text for secret in config.secrets.values() if secret.kind == "plain"), REMEMBERED_MAX)
 

@@ -101,7 +101,7 @@ class Moving:
             if each["database"] not in user.found:
                 secret = _secret(each["secret"])
                 assert secret is not None
-                user.found[each["database"]] = Found(secret, _keys(each["keys"]))
+                user.found[each["database"]] = Found(secret, _keys(each["keys"]), each.get("typed", False))
         return user
 
 
@@ -117,7 +117,7 @@ def _facts(client: Client) -> dict[str, Any]:
             "secret": _told(user.secret),
             "keys": _hex(user.scram_keys),
             "found": [
-                {"database": name, "secret": _told(found.secret), "keys": _hex(found.scram_keys)}
+                {"database": name, "secret": _told(found.secret), "keys": _hex(found.scram_keys), "typed": found.typed}
                 for name, found in user.found.items()
             ],
         },
