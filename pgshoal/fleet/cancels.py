@@ -43,7 +43,7 @@ class Cancels:
         seat = seat_of(key)
         maker = self._roster.worker_for(seat)
         found = [maker] if maker is not None and maker.ready and made_by(key, maker.generation) else []
-        found += [heir for heir in self._roster.heirs(seat) if heir is not maker]
+        found += [heir for heir in self._roster.heirs(seat) if heir not in found]
         self._try(child, message, [one for one in found if one is not child])
 
     def _try(self, child: Child, message: Message, targets: list[Child]) -> None:

@@ -35,10 +35,10 @@ class Moves:
         """Its clients are gone, or were moved before."""
 
     def heirs(self, seat: int) -> list[Child]:
-        """The processes that may know a cancel key of the seat beside the one that sits there."""
+        """The processes that may know a cancel key of the seat; one of them may sit there now."""
         numbers = self._heirs.get(seat, ())
         # Also those that drain: a client that is busy there has still to move on.
-        found = [one for one in self._fleet.children if one.number in numbers and one.ready and one.seat != seat]
+        found = [one for one in self._fleet.children if one.number in numbers and one.ready]
         return sorted(found, key=lambda one: one.draining)
 
     def export(self) -> dict[str, list[int]]:

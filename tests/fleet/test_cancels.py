@@ -128,3 +128,29 @@ def test_bytes_that_are_no_key_of_ours(fleet: Fleet) -> None:
     """Nothing is passed on for them."""
     fleet.say(0, b"x" * 20)
     assert fleet.ends[0].replies == [NOBODY]
+
+
+@pytest.mark.parametrize("long", [False, True])
+def test_a_key_of_a_client_that_moved_is_looked_for_where_it_went(fleet: Fleet, long: bool) -> None:
+    """First in its seat, then with those to whom clients of the seat went, until one of them knows it."""
+    fleet.start(4, 9)
+    fleet.start(5, 10)
+    fleet.moved[3] = [4, 5]
+    fleet.say(0, key(3, long=long))
+    for seat in (3, 4):
+        fleet.ends[seat].asked[0][1](Message("", dict(NOBODY)))
+    assert fleet.ends[0].replies == []
+    fleet.ends[5].asked[0][1](Message("", dict(SENT)))
+    assert fleet.ends[0].replies == [SENT]
+
+
+def test_a_client_may_have_moved_to_a_later_process_in_its_old_seat(fleet: Fleet) -> None:
+    """Its long key was not made by that one, and is known there all the same."""
+    fleet.moved[3] = [3]
+    fleet.say(0, key(3, generation=2, long=True))
+    fleet.ends[3].asked[0][1](Message("", dict(SENT)))
+    assert fleet.ends[0].replies == [SENT]
+    fleet.say(0, key(3))
+    fleet.ends[3].asked[1][1](Message("", dict(NOBODY)))
+    assert len(fleet.ends[3].asked) == 2
+    assert fleet.ends[0].replies == [SENT, NOBODY]
