@@ -38,7 +38,7 @@ _PROC: Final = Path("/proc")
 #: The row of the ledger for clients that a worker has adopted and not yet counted; nobody limits them.
 _EXPECTED: Final = "(expected)"
 #: Most have said who they are long before.
-_EXPECTED_US: Final = 1_000_000
+_EXPECTED_US: Final = 100_000
 
 
 @dataclass(slots=True)
@@ -113,8 +113,6 @@ class Balance:
     def tick(self) -> None:
         """About three times a second."""
         now_us = self._worker.engine.now_us()
-        while self._expected and now_us - self._expected[0] > _EXPECTED_US:
-            self._arrived()  # it left early, or only brought a cancel request
         self._churn.note(now_us, self._accepted, self._worker.front.connections())
         self._awake = {cell.seat for cell in self._worker.fleet.ledger.cells(self._clients) if cell.awake}
         self._look()
@@ -213,6 +211,8 @@ class Balance:
 
     def _look(self) -> None:
         now_us = self._worker.engine.now_us()
+        while self._expected and now_us - self._expected[0] > _EXPECTED_US:
+            self._arrived()  # it left early as probes do, brought a cancel request, or takes its time
         self._placement.read(now_us, self._loads(now_us))
 
     def _loads(self, now_us: int) -> Iterator[Load]:

@@ -338,3 +338,36 @@ def test_the_cpu_time_of_a_process_can_be_read() -> None:
     before = balance._cpu_us(os.getpid())
     while balance._cpu_us(os.getpid()) < before + 2000:
         sum(range(1000))
+
+
+def test_clients_on_their_way_are_counted_by_everybody(shoals: Callable[..., Shoal]) -> None:
+    """As a letter, as expected by who has read it, and as a client: whoever decides meanwhile sees them."""
+    shoal = shoals(workers=2)
+    first, second = shoal.workers
+    first.count(4)
+    second.count(1)
+    shoal.tick()
+    for _ in range(3):
+        first.accept()
+    shoal.now_us += 10_000
+    first.accept()
+    assert len(first.adopted) == 1
+    second.read()
+    shoal.now_us += 10_000
+    second.balance._look()
+    assert second.balance._placement.loads[1].clients == 4
+    for _ in range(3):
+        second.balance.entered()
+    second.count(4)
+    shoal.now_us += 10_000
+    second.balance._look()
+    assert second.balance._placement.loads[1].clients == 4
+
+
+def test_who_says_nothing_is_forgotten(shoals: Callable[..., Shoal]) -> None:
+    """A probe that connects and leaves does not count for longer than a moment."""
+    shoal = shoals(workers=2)
+    first, second = shoal.workers
+    first.accept()
+    shoal.tick()
+    assert second.balance._placement.loads[0].clients == 0
