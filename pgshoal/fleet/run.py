@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+import traceback
 from collections.abc import Mapping
+from functools import partial
+from typing import Any
 
 from pgshoal import __version__
 from pgshoal.config.load import load
@@ -100,6 +103,7 @@ def _serve(config: Config, log: Log, quiet: bool, overrides: dict[str, str], est
 def _run(supervisor: Supervisor, estate: Estate | None) -> int:
     loop = supervisor.loop
     asyncio.set_event_loop(loop)
+    loop.set_exception_handler(partial(_failed, supervisor.log))
     signals.install(supervisor)
 
     def up() -> None:
@@ -119,6 +123,13 @@ def _run(supervisor: Supervisor, estate: Estate | None) -> int:
     if supervisor.exit_code is None or supervisor.children:
         loop.run_forever()
     return supervisor.exit_code or 0
+
+
+def _failed(log: Log, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """A bug in a callback costs that callback; the fleet goes on."""
+    error = context.get("exception")
+    text = "".join(traceback.format_exception(error)) if error else str(context.get("message"))
+    log.error(f"internal error in the supervisor: {text.rstrip()}")
 
 
 def _become(user: str | None) -> None:

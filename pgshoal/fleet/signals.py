@@ -23,6 +23,8 @@ def install(supervisor: Supervisor) -> None:
     for number, action in actions.items():
         supervisor.loop.add_signal_handler(number, action, supervisor)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    # Where a parent had it ignored, dead workers would vanish before they are asked how they ended.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     # An upgrade leaves them blocked until now.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, list(actions))
 

@@ -267,7 +267,11 @@ class Supervisor:
             signal.pidfd_send_signal(child.pidfd, signal.SIGKILL)
 
     def _reap(self, child: Child) -> None:
-        pid, status = os.waitpid(child.pid, os.WNOHANG)
+        try:
+            pid, status = os.waitpid(child.pid, os.WNOHANG)
+        except ChildProcessError:
+            # Somebody else in this process has reaped it; how it ended is not known.
+            pid, status = child.pid, 0
         if pid == 0:
             return
         self.loop.remove_reader(child.pidfd)
@@ -290,6 +294,8 @@ class Supervisor:
             return
         if not child.told or code:
             self.log.warning(f"worker {child.number} (pid {child.pid}) died: {_how(code)}")
+        elif child.draining:
+            self.log.log(f"worker {child.number} (pid {child.pid}) has drained")
         if not self.up and not child.ready and code > 0:
             self.log.fatal(f"worker {child.number} failed to start, exiting")
             self.stop(1)
