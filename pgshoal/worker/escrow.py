@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 #: A server that takes longer to end is not waited for: another one may be evicted meanwhile.
 SOON_US: Final = 1_000_000
+#: A slot must not be lost to one message that was.
+AGAIN_US: Final = 10_000_000
 #: How CLOSED begins when the server's side ended first, or never was.
 _ENDED_FIRST: Final = ("server conn crashed?", "connect failed")
 #: Our own reasons to close a server that runs no query.
@@ -23,12 +25,13 @@ _AT_REST: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Dying:
     """A server we have closed; its backend may live on for a while."""
 
     rows: Rows
     since_us: int
+    said_us: int
 
 
 def ended_first(reason: str) -> bool:
@@ -80,7 +83,8 @@ class Escrow:
         """We have closed it: the slot counts until `gone`."""
         rows, server.rows = server.rows, None
         if rows is not None:
-            self._dying[server.number] = Dying(rows, self.worker.engine.now_us())
+            now_us = self.worker.engine.now_us()
+            self._dying[server.number] = Dying(rows, now_us, now_us)
             self.worker.fleet.send("bury", {"server": server.number, "busy": busy})
 
     def _gone(self, message: Message) -> None:
@@ -89,6 +93,13 @@ class Escrow:
             self.worker.budget.give(dying.rows)
             self.worker.growth.freed()
             self.worker.pause.changed()
+
+    def expire(self, now_us: int) -> None:
+        """Ask again for those that take long: the supervisor answers at once if it knows nothing of them (any more)."""
+        for number, dying in list(self._dying.items()):
+            if now_us - dying.said_us >= AGAIN_US:
+                dying.said_us = now_us
+                self.worker.fleet.send("bury", {"server": number, "busy": True})
 
     def dying(self, row: int) -> int:
         """Servers of a row that are closed and not gone."""

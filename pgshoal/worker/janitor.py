@@ -31,6 +31,7 @@ class Janitor:
             clients.overdue(worker, conn, key)
         clients.expire(worker, now_us)
         worker.lookups.expire(now_us)
+        worker.escrow.expire(now_us)
         cancel.expire(worker, now_us)
         for pool in list(worker.pools.by_id.values()):
             if pool.servers:
@@ -71,6 +72,11 @@ class Janitor:
         verdicts = [v for v in verdicts if v[0] not in spare] + [(conn, lifetimes.TOO_MANY) for conn in spare]
         for conn, reason in verdicts:
             self._carry_out(pool, conn, reason, now_us)
+        if extra > len(doomed) + len(spare):
+            # Busy ones too, or a limit that was lowered would never be reached under steady load.
+            for server in pool.servers.values():
+                if server.state is ServerState.POOLED:
+                    servers.mark(server)
         self._mark_old(pool, now_us, limits)
         if worker.config.settings.server_fast_close and worker.pools.mode(pool) == "session":
             self._fast_close(pool)

@@ -174,6 +174,19 @@ def test_surplus_after_a_limit_was_lowered(fleets: Any) -> None:
     assert [sum(map(fleet[n].alive, conns)) for n, conns in enumerate(servers)] == [2, 2]
 
 
+def test_surplus_under_steady_load(fleets: Any) -> None:
+    """Servers that are never seen idle go at their release when a limit was lowered, as many as needed."""
+    fleet = fleets(1, default_pool_size=4, server_connect_parallel=9)
+    bench = fleet[0]
+    _, servers = busy(bench, 6, 4)
+    database = bench.worker.pools.databases["app"]
+    database.config = type(database.config)("app", hosts=("127.0.0.1",), pool_size=3)
+    bench.pass_time(0.4)
+    for server in servers:
+        bench.answer(server)
+    assert sum(map(bench.alive, servers)) == 3
+
+
 def test_an_attempt_that_never_began_costs_nothing(fleets: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A name without an address: the slot is back, and the next attempt may come."""
     fleet = fleets(1, default_pool_size=1)

@@ -155,3 +155,16 @@ def test_one_word_for_each_server(benches: Any) -> None:
     assert len([each for each in told(bench) if each in ("lost", True, False)]) == 1
     (pool,) = bench.worker.pools.by_key.values()
     assert bench.worker.budget.ledger.used(pool.rows.pool) <= 1
+
+
+def test_gone_is_asked_for_again(benches: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Should a word be lost, the slot is not."""
+    bench = benches()
+    client, _ = linked(bench)
+    monkeypatch.setattr(bench.fleet, "hear", lambda verb, **fields: None)
+    bench.leave(client)
+    assert told(bench) == [True]
+    bench.pass_time(9)
+    assert told(bench) == []
+    bench.pass_time(1)
+    assert told(bench) == [True]
