@@ -20,7 +20,7 @@ BENCH_ARGS ?=
 DEMO_ARGS ?=
 FUZZ_SECONDS ?= 60
 
-.PHONY: help setup demo test check check-python check-rust format bench soak fuzz clean
+.PHONY: help setup demo test check check-python check-rust format bench soak siege fuzz clean
 
 help:
 	@echo "make setup   a virtual environment in .venv with everything, and the native engine in release mode"
@@ -29,6 +29,7 @@ help:
 	@echo "make check   the static part of it"
 	@echo "make bench   ratios against PgBouncer in the same run (BENCH_ARGS=--quick)"
 	@echo "make soak    many misbehaving clients for minutes on each engine (SOAK_ARGS='--seconds 3600 --tls --chaos')"
+	@echo "make siege   a fleet's budget under siege: workers killed every second (SIEGE_ARGS='--seconds 600 --engines uring')"
 	@echo "make fuzz    each fuzz target for FUZZ_SECONDS=$(FUZZ_SECONDS)"
 
 setup: $(VENV)/.installed $(VENV)/.engine
@@ -76,6 +77,9 @@ bench: setup
 
 soak: setup
 	$(BIN)/python -m tests.soak $(SOAK_ARGS)
+
+siege: setup
+	$(BIN)/python -m tests.soak_fleet $(SIEGE_ARGS)
 
 # A stable compiler will do: RUSTC_BOOTSTRAP lets it take the sanitizer flags that cargo-fuzz sets.
 fuzz: setup

@@ -236,7 +236,7 @@ _OURS = (
     _main("workers", WORKERS, "auto", "worker processes; auto is one per usable CPU", boot=True),
     _main("worker_cpu_affinity", CPU_LIST, "none", "processors workers are bound to", boot=True),
     _main("budget", choice("elastic", "static"), "elastic", "how workers share the limits on servers"),
-    _main("accept_balance", choice("least", "kernel", "pack"), "least", "which worker gets a client", built=False),
+    _main("accept_balance", choice("least", "kernel", "pack"), "least", "which worker gets a new client"),
     _main("engine", choice("auto", "uring", "epoll", "python"), "auto", "what relays the traffic", boot=True),
     _main("http_listen", HTTP_LISTEN, "off", "address of the metrics page", boot=True, built=False),
 )
