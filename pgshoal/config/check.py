@@ -41,6 +41,8 @@ class CheckReport:
     settings: tuple[ShownSetting, ...]
     entries: tuple[EntryLine, ...]
     secrets: int
+    rules: int | None
+    """Of the hba file; None with another auth_type."""
     unbuilt: tuple[Unbuilt, ...]
     """Used in this configuration; with show_all, also every other setting that is not built."""
     warnings: tuple[str, ...]
@@ -60,6 +62,8 @@ class CheckReport:
                 yield from ("", f"[{section}]")
                 yield from map(_entry_line, entries)
         yield from ("", f"secrets read from auth_file: {self.secrets}")
+        if self.rules is not None:
+            yield f"rules read from auth_hba_file: {self.rules}"
         if self.unbuilt:
             yield from ("", "Not built yet, so without effect:")
             yield from map(unbuilt_line, self.unbuilt)
@@ -85,7 +89,10 @@ def check(path: str, show_all: bool = False) -> CheckReport:
         used = {(found.section, found.name) for found in unbuilt}
         unbuilt += [found for found in _all_unbuilt() if (found.section, found.name) not in used]
     warnings = tuple(str(warning) for warning in config.warnings)
-    return CheckReport(path, shown_settings(config), entries, len(config.secrets), tuple(unbuilt), warnings, show_all)
+    rules = len(config.hba) if config.settings.auth_type == "hba" else None
+    return CheckReport(
+        path, shown_settings(config), entries, len(config.secrets), rules, tuple(unbuilt), warnings, show_all
+    )
 
 
 def unbuilt_in_use(config: Config) -> Iterator[Unbuilt]:

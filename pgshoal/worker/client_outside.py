@@ -41,22 +41,35 @@ def obstacle(login: ClientLogin, method: str) -> Refused | None:
 def check(login: ClientLogin, method: str, password: bytes) -> None:
     """Ask outside; `login.authenticated` or `login.refuse` follows."""
     worker = login.worker
-    question = _question(login, method, password)
     failed = refuse(f"{method}_failed")
-    if not worker.ask_outside(question, lambda answer: _judge(login, failed, password, answer), lambda: _waits(login)):
+    question = _pam(login, password) if method == "pam" else _ldap(login, password)
+    if question is None:
+        # A reload has taken the directory away since the password was asked for.
+        login.refuse(failed)
+    elif not worker.ask_outside(
+        question, lambda answer: _judge(login, failed, password, answer), lambda: _waits(login)
+    ):
         worker.log.warning(f"{login.lead()}too many logins wait for {method.upper()}")
         login.refuse(failed)
 
 
-def _question(login: ClientLogin, method: str, password: bytes) -> Callable[[], Answer]:
-    user = "" if login.wish is None else login.wish.user
-    options = _options(login)
-    if method == "pam" or options is None:
-        host = "[local]" if login.peer_host == "unix" else login.peer_host
-        return lambda: pam.authenticate(user, password, host)
+def _pam(login: ClientLogin, password: bytes) -> Callable[[], Answer]:
+    user, host = _user(login), "[local]" if login.peer_host == "unix" else login.peer_host
+    return lambda: pam.authenticate(user, password, host)
+
+
+def _ldap(login: ClientLogin, password: bytes) -> Callable[[], Answer] | None:
+    user, options = _user(login), _options(login)
+    if options is None:
+        return None
     own = login.worker.config.settings.client_login_timeout
     limit_s = min(own, LIMIT_S) if own > 0 else LIMIT_S
     return lambda: ldap.authenticate(options, user, password, limit_s)
+
+
+def _user(login: ClientLogin) -> str:
+    """The name the client came with; nothing can change it."""
+    return "" if login.wish is None else login.wish.user
 
 
 def _waits(login: ClientLogin) -> bool:

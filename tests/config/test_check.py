@@ -98,6 +98,15 @@ def test_warnings_and_secrets(write: Write) -> None:
     assert "geheim" not in text
 
 
+def test_rules_and_bad_lines(write: Write) -> None:
+    """The rules of the hba file are counted, and lines that are passed over are told."""
+    write("local all all peer\nhost all all samenet md5\n", "hba.conf")
+    text = str(report(write, "[pgbouncer]\nauth_type = hba\nauth_hba_file = hba.conf\n"))
+    assert "rules read from auth_hba_file: 1" in text.splitlines()
+    assert "warning: hba.conf:2: address = samenet: could not parse hba config line 2: " in text
+    assert "Not built" not in text
+
+
 def test_an_invalid_file_is_an_error(write: Write) -> None:
     """A file that cannot be used gives no report."""
     with pytest.raises(ConfigError, match=r"p\.ini:2: log_stats = yes: must be 0 or 1"):

@@ -307,3 +307,45 @@ def test_a_failed_load_returns_nothing(write: Write) -> None:
     path = write(MAIN + "min_pool_size = 3\n[databases]\na = port=1\nb = port=x\n")
     with pytest.raises(ConfigError, match=r"p\.ini:5: b: port = x"):
         load(str(path))
+
+
+def test_hba_and_ident_files(load_text: Load, write: Write) -> None:
+    """They are read for auth_type=hba only; lines that are passed over are warnings."""
+    write("hostssl all all all cert map=m\nhost all all all cert map=n\n", "hba.conf")
+    write("m a b\nn a\n", "ident.conf")
+    lines = "auth_hba_file = hba.conf\nauth_ident_file = ident.conf\n"
+    config = load_text(MAIN + "auth_type = hba\n" + lines)
+    assert [(rule.kind, rule.map) for rule in config.hba] == [("hostssl", "m")]
+    assert [*config.ident] == ["m"]
+    assert [(warning.file, warning.line) for warning in config.warnings] == [("ident.conf", 2), ("hba.conf", 2)]
+    other = load_text(MAIN + "auth_type = md5\n" + lines)
+    assert (other.hba, other.ident, other.warnings) == ((), {}, ())
+
+
+def test_a_rejecting_line_that_cannot_be_read(load_text: Load, write: Write) -> None:
+    """The whole configuration is refused, at the line."""
+    write("host all all samenet reject\n", "hba.conf")
+    with pytest.raises(ConfigError, match=r"hba\.conf:1: address = samenet"):
+        load_text(MAIN + "auth_type = hba\nauth_hba_file = hba.conf\n")
+
+
+def test_ldap_options(load_text: Load) -> None:
+    """They are checked with auth_type=ldap, and an error shows no value."""
+    assert load_text(MAIN + "auth_ldap_options = ldapport=x\n").ldap is None
+    found = load_text(MAIN + 'auth_type = ldap\nauth_ldap_options = ldapprefix="uid=" ldapsuffix=", dc=x"\n').ldap
+    assert found is not None
+    assert (found.prefix, found.suffix) == ("uid=", ", dc=x")
+    with pytest.raises(ConfigError) as caught:
+        load_text(MAIN + "auth_type = ldap\nauth_ldap_options = ldapbindpasswd=geheim\n")
+    assert str(caught.value).startswith("p.ini:")
+    assert "auth_ldap_options: ldap options: one of ldapbasedn" in str(caught.value)
+    assert "geheim" not in str(caught.value)
+
+
+def test_set_reads_the_files_of_access(load_text: Load, write: Write) -> None:
+    """SET auth_type and SET auth_hba_file take effect at once."""
+    write("local all all trust\n", "hba.conf")
+    config = load_text(MAIN + "auth_hba_file = hba.conf\n")
+    config = set_value(config, "auth_type", "hba")
+    assert [rule.method for rule in config.hba] == ["trust"]
+    assert set_value(config, "auth_hba_file", "").hba == ()

@@ -169,6 +169,16 @@ def test_an_empty_password_makes_no_question() -> None:
         assert b.asked == []
 
 
+def test_a_reload_between_request_and_password() -> None:
+    """If there is no directory any more, nobody else is asked in its place."""
+    with Outside() as b:
+        talk = b.login()
+        b.worker.config = replace(b.worker.config, ldap=None)
+        talk.password(m.text("typed"))
+        assert talk.refused() == "LDAP authentication failed"
+        assert b.asked == []
+
+
 def test_too_many_questions() -> None:
     """The client is refused, and the log says why."""
     with Outside() as b:
