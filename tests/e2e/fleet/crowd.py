@@ -21,10 +21,10 @@ CLIENT_LIMIT_S = 40.0
 class Monitor(threading.Thread):
     """Samples pg_stat_activity over a direct connection: how many backends of a database there are at most."""
 
-    def __init__(self, pg: Postgres, dbname: str = "app") -> None:
+    def __init__(self, pg: Postgres, dbname: str = "app", user: str = "") -> None:
         super().__init__(daemon=True)
         self._connection = pg.connect()
-        self._dbname = dbname
+        self._about = (dbname, user, user)
         self._ending = threading.Event()
         self.seen: Counter[int] = Counter()
         #: (when, count) of every sample, by time.monotonic
@@ -32,8 +32,11 @@ class Monitor(threading.Thread):
 
     def count(self) -> int:
         """The backends now; each query is a snapshot of its own."""
-        asked = "select count(*) from pg_stat_activity where datname = %s and backend_type = 'client backend'"
-        row = self._connection.execute(asked, (self._dbname,)).fetchone()
+        asked = (
+            "select count(*) from pg_stat_activity"
+            " where datname = %s and backend_type = 'client backend' and (%s = '' or usename = %s)"
+        )
+        row = self._connection.execute(asked, self._about).fetchone()
         return 0 if row is None else int(row[0])
 
     def run(self) -> None:
@@ -113,11 +116,11 @@ class Session:
                 return
 
 
-async def visit(address: tuple[str, int], sql: str, reset_after_s: float | None = None) -> str:
+async def visit(address: tuple[str, int], sql: str, reset_after_s: float | None = None, user: str = "alice") -> str:
     """Connect, ask once and leave, or reset in the middle: served, reset, lost, refused, or what the pooler says."""
     try:
         async with asyncio.timeout(CLIENT_LIMIT_S):
-            session = await Session.open(address)
+            session = await Session.open(address, user)
             try:
                 async with asyncio.timeout(reset_after_s):
                     await session.ask(sql)
