@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import array
 import contextlib
+import errno
 import json
 import os
 import select
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 _HEAD: Final = struct.Struct("!IIB")  # bytes of JSON, bytes of blob, descriptors
 _READ: Final = 256 * 1024
 _FDS_MAX: Final = 64
+#: The kernel has too many descriptors under way, or no memory for the moment.
+_LATER: Final = frozenset({errno.ETOOMANYREFS, errno.ENOBUFS, errno.ENOMEM})
+_LATER_S: Final = 0.02
 #: More than a whole configuration with a large user list; a worker that lets so much pile up has stopped.
 BACKLOG_MAX: Final = 256 * 1024 * 1024
 
@@ -114,6 +118,11 @@ class Channel:
     def fileno(self) -> int:
         """The socket's descriptor."""
         return self._sock.fileno()
+
+    @property
+    def backlog(self) -> int:
+        """Messages that are not sent yet."""
+        return len(self._out)
 
     # -- speaking
 
@@ -245,7 +254,7 @@ class Channel:
     # -- sending
 
     def _flush(self) -> None:
-        while self._out:
+        while self.open and self._out:
             packet, fd = self._out[0]
             rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [fd]))] if fd >= 0 else []
             try:
@@ -253,8 +262,11 @@ class Channel:
             except BlockingIOError:
                 self._loop.add_writer(self._sock.fileno(), self._writable)
                 return
-            except OSError:
-                self._end()
+            except OSError as error:
+                if error.errno in _LATER:
+                    self._loop.call_later(_LATER_S, self._flush)
+                else:
+                    self._end()
                 return
             if fd >= 0:
                 os.close(fd)

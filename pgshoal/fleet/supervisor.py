@@ -236,6 +236,8 @@ class Supervisor:
     def _ready(self, child: Child, message: Message) -> None:
         child.engine = str(message["engine"])
         child.ready = True
+        took_ms = round((self.now_s() - child.started_s) * 1000)
+        self.log.debug(f"worker {child.number} (pid {child.pid}) serves, {took_ms} ms after its start")
         post = self.posts[child.number]
         old = post.child
         if post.successor is child:

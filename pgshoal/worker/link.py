@@ -55,6 +55,10 @@ class Fleet(Protocol):
     @property
     def state(self) -> dict[str, Any]: ...
 
+    @property
+    def backlog(self) -> int:
+        """Messages that the supervisor was not ready to take yet."""
+
     def send(self, verb: str, fields: Mapping[str, Any] | None = None, blob: bytes = b"", fd: int = -1) -> None:
         """Tell the supervisor; `fd` stays the caller's."""
 
@@ -115,6 +119,10 @@ class FleetLink(_Placed):
         #: the worker's `settle`
         self.settle: Callable[[], None] = lambda: None
 
+    @property
+    def backlog(self) -> int:
+        return self._channel.backlog
+
     def send(self, verb: str, fields: Mapping[str, Any] | None = None, blob: bytes = b"", fd: int = -1) -> None:
         self._channel.send(verb, fields, blob, fd)
 
@@ -164,6 +172,7 @@ class Alone(_Placed):
         #: the blob of each of these
         self.blobs: list[bytes] = []
         self._requests = 0
+        self.backlog = 0
 
     def send(self, verb: str, fields: Mapping[str, Any] | None = None, blob: bytes = b"", fd: int = -1) -> None:
         self.sent.append((verb, dict(fields or {})))

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from pgshoal.fleet.channel import Message
     from pgshoal.worker.app import Worker
 
+#: Clients that may be on their way at once: the kernel bounds how many descriptors are in channels.
+_AT_ONCE = 200
 #: What goes with a client as it is.
 _PLAIN = ("number", "connect_time", "peer_host", "peer_port", "local_host", "local_port", "peer_pid", "replication")
 
@@ -33,15 +35,24 @@ class Moving:
     # -- away
 
     def leave(self) -> None:
-        """Ask the engine for every client that can go; one in a transaction goes when that has ended."""
+        """Ask the engine for clients that can go, some at a time; one in a transaction goes when that has ended.
+
+        To be called until no client is left.
+        """
         worker = self._worker
+        if worker.fleet.backlog:
+            return
         self._asked &= worker.front.clients.keys()
-        for conn in list(worker.front.clients.keys() - worker.front.unwelcomed.keys() - self._asked):
+        asked = 0
+        for conn in worker.front.clients.keys() - worker.front.unwelcomed.keys() - self._asked:
             if worker.front.clients[conn].pool.stream is not None:
                 continue  # its server cannot go with it
             with suppress(KeyError):  # its CLOSED is still to be read
                 if worker.engine.emigrate(conn):
                     self._asked.add(conn)
+                    asked += 1
+            if asked == _AT_ONCE:
+                return
 
     def moved(self, conn: ConnId, fd: int, state: bytes) -> None:
         """The engine has let go of a client."""

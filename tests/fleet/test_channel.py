@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import socket
 import struct
@@ -329,3 +330,53 @@ def test_receive_from_a_dead_peer() -> None:
     ours.close()
     with theirs, pytest.raises(EOFError):
         receive(theirs)
+
+
+def test_a_kernel_that_cannot_take_more_is_asked_again(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Too many descriptors under way is no reason to give up the worker."""
+    heard: list[Message] = []
+    talk(wire).on("x", heard.append)
+    real = wire.left._sock.sendmsg
+    refusals = [errno.ETOOMANYREFS, errno.ENOBUFS]
+
+    def send(*arguments: Any) -> int:
+        if refusals:
+            raise OSError(refusals.pop(), "no")
+        return real(*arguments)
+
+    class Sock:
+        """The socket, at first unwilling."""
+
+        sendmsg = staticmethod(send)
+        fileno = wire.left._sock.fileno
+        recvmsg = wire.left._sock.recvmsg
+        close = wire.left._sock.close
+
+    wire.left._sock = Sock()  # type: ignore[assignment]
+    wire.left.send("x")
+    wire.left.send("x")
+    assert wire.left.backlog == 2
+    wire.until(lambda: len(heard) == 2)
+    assert wire.left.backlog == 0
+    assert wire.ended == []
+
+
+def test_the_last_words_are_sent(wire: Wire) -> None:
+    """`finish` waits until the other end has taken what was queued, or the time is over."""
+    for _ in range(30):
+        wire.left.send("x", {}, b"y" * 100_000)
+    heard: list[Message] = []
+    talk(wire).on("x", heard.append)
+    wire.left.finish(0.01)
+    assert wire.left.backlog > 0
+
+    def read() -> None:
+        while len(heard) < 30:
+            talk(wire).drain()
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    wire.left.finish(20)
+    assert wire.left.backlog == 0
+    reader.join()
+    assert len(heard) == 30

@@ -10,6 +10,7 @@ import pytest
 from pgshoal.auth.secret import Keys
 from pgshoal.config.model import Secret
 from pgshoal.fleet.channel import Message
+from pgshoal.worker import moving
 from pgshoal.worker.records import Found
 from tests.support import messages as m
 from tests.worker.bench import Bench, close
@@ -172,3 +173,19 @@ def carried_facts(old: Bench, new: Bench) -> dict[str, Any]:
     """The fields of a move."""
     move(old, new)
     return old.fleet.sent[-1][1]
+
+
+def test_clients_go_some_at_a_time(pair: tuple[Bench, Bench], monkeypatch: pytest.MonkeyPatch) -> None:
+    """And not while the supervisor has not taken those before."""
+    monkeypatch.setattr(moving, "_AT_ONCE", 2)
+    old, _ = pair
+    served(old)
+    for _ in range(4):
+        old.heard(old.login())
+    left = []
+    for backlog in (0, 1, 0, 0):
+        old.fleet.backlog = backlog
+        old.worker.moving.leave()
+        old.worker.drain()
+        left.append(len(old.worker.front.clients))
+    assert left == [3, 3, 1, 0]
