@@ -218,6 +218,7 @@ _CONSOLE: dict[str, Refusal] = {
     "console_incomplete_query": Refusal("incomplete query"),
     "console_interrupted": _console("{verb} was interrupted", "57014"),
     "console_no_memory": _console("no mem"),
+    "internal_error": _console("internal error, see logs for additional details", "XX000"),
     "invalid_seconds": _console("invalid number of seconds"),
     "supervisor_silent": _console("the supervisor does not answer"),
     "supervisor_refused": _console("{command} failed: {text}"),

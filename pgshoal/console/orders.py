@@ -43,6 +43,14 @@ class Orders:
         self.worker.fleet.reply(message, {"rows": rows})
 
     def _act(self, message: Message) -> None:
+        try:
+            self._carry_out(message)
+        except Exception:
+            # A bug, which whoever called us logs; the fleet must not wait for ever.
+            self.worker.fleet.reply(message, {"error": "internal_error"})
+            raise
+
+    def _carry_out(self, message: Message) -> None:
         command, argument = message["command"], message["argument"]
         fleet, pools, pause = self.worker.fleet, self.worker.pools, self.worker.pause
         if command == "KILL_CLIENT":

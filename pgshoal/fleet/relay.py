@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from pgshoal.fleet.figures import Figures
@@ -34,6 +34,8 @@ class Act:
         self.command = command
         self.argument = argument
         self._answer = answer
+        #: what KILL has paused already, by what the configuration says
+        self._listed = frozenset(relay.listed())
         fields = {"command": command, "argument": argument}
         self._round = relay.rounds.make(children, "act", fields, self._done, heard=self._heard)
         self._round.begin()
@@ -46,7 +48,7 @@ class Act:
         answers = [answer.fields for _, answer in asked.answers]
         errors = [answer["error"] for answer in answers if answer.get("error")]
         if self.command == "KILL":
-            self._relay.killed({name for answer in answers for name in answer.get("databases", ())})
+            self._relay.killed({name for each in answers for name in each.get("databases", ())} - self._listed)
         if errors and len(errors) == len(answers):
             self._answer({"error": errors[0]})
         else:
@@ -54,6 +56,10 @@ class Act:
 
     def abandon(self) -> None:
         """Whoever asked is gone: nobody is to wait for it any more, though what was begun stands."""
+        if self.command == "KILL":
+            # What it has met is still to be heard.
+            self._answer = lambda result: None
+            return
         for child, number in self._relay.rounds.drop(self._round).items():
             child.channel.send("abandon", {"act": number})
 
@@ -176,9 +182,13 @@ class Relay:
             return True
         return config.database(name) is not None and (registered or command in REGISTERS)
 
+    def listed(self) -> Iterable[str]:
+        """Databases of the configuration."""
+        return self._fleet.config.databases
+
     def killed(self, databases: set[str]) -> None:
         """KILL has met databases that only `*` knows: where they are not registered yet, they are paused too."""
-        for name in sorted(databases - set(self.standing.facts["paused_databases"])):
+        for name in sorted(databases):
             self.standing.record("PAUSE", name, ())
             Act(self, "PAUSE", name, self._fleet.others(None), lambda result: None)
 

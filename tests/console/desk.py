@@ -37,6 +37,8 @@ class Desk(Bench):
         self.child = self.head.children[-1]
         if head is None:
             self.head.config = self.config
+        else:
+            self.config = self.worker.config = head.relay.reconfigure.bootable()
         self.worker.pause.adopt(self.worker.fleet.state)
         Leaving(self.worker)
         self.console = self.worker.console = AdminConsole(self.worker)

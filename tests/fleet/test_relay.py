@@ -197,3 +197,27 @@ def test_commands_without_a_session() -> None:
     assert hands.head.log.lines == []
     hands.order(hands.links[0], "RESUME")
     assert hands.head.log.texts() == "RESUME command issued"
+
+
+def test_a_resume_during_a_kill() -> None:
+    """Stands, although a worker that was slow has met the database when it carried out the KILL."""
+    hands = Hands(2, autodb=DatabaseConfig("*"))
+    hands.order(hands.links[0], "KILL")
+    kills = [message for _, message in hands.asked]
+    hands.order(hands.links[0], "RESUME", "app")
+    for link, message in zip(hands.links, kills, strict=True):
+        link.reply(message, {"databases": ["app", "auto"]})
+    assert hands.head.state["paused_databases"] == ["auto"]
+    last = hands.asked[-1][1]
+    assert (last["command"], last["argument"]) == ("PAUSE", "auto")
+
+
+def test_an_abandoned_kill() -> None:
+    """Is done all the same, and nobody is answered."""
+    hands = Hands(2, autodb=DatabaseConfig("*"))
+    number = hands.order(hands.links[0], "KILL")
+    hands.links[0].send("abandon", {"act": number})
+    for link, (_, message) in zip(hands.links, list(hands.asked), strict=True):
+        link.reply(message, {"databases": ["app", "auto"]})
+    assert hands.head.state["paused_databases"] == ["app", "auto"]
+    assert hands.answers == []
