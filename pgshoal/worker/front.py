@@ -101,8 +101,8 @@ class Front:
         return limit
 
     def connections(self) -> int:
-        """Sockets counted against max_client_conn; cancel requests have a budget of their own."""
-        return len(self.logins) + len(self.clients) + len(self.consoles)
+        """Sockets of clients: a worker that is to end waits for all. max_client_conn does not count the carriers."""
+        return len(self.logins) + len(self.clients) + len(self.consoles) + len(self.carriers)
 
     def remember_wish(self, packet: bytes, wish: LoginWish, negotiation: bytes | None) -> None:
         """Drivers open many connections with the same startup packet; it need be read only once."""

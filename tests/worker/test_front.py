@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from pgshoal.config.model import Config
+from pgshoal.config.model import Config, Settings
+from pgshoal.policy.cancel import made_by
 from pgshoal.policy.startup import LoginWish
 from pgshoal.worker.front import Front
 from tests.worker.stub import Bench
@@ -14,6 +15,16 @@ def test_keys_differ_and_never_look_negative() -> None:
     keys = {front.new_key(conn) for conn in range(1, 500)}
     assert len(keys) == 499
     assert all(len(key) == 8 and key[0] < 0x80 for key in keys)
+
+
+def test_a_reload_changes_the_peer_id_of_new_keys() -> None:
+    """The seat and the fleet's secret stay as they were."""
+    front = Front(Config("x"))
+    front.sit(3, 70_000, b"s" * 32)
+    front.configure(Config("x", Settings(peer_id=0x0102)))
+    short, long = front.new_key(1), front.new_key(2, long=True)
+    assert (short[0], short[1:3]) == (3, b"\2\1")
+    assert (long[5:7], long[7], made_by(long, 70_000)) == (b"\2\1", 3, True)
 
 
 def test_remembered_packets_are_bounded_in_number_and_size() -> None:
