@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import os
 import sys
 import traceback
@@ -65,7 +66,9 @@ def _try(estate: Estate, config_path: str, overrides: Mapping[str, str] | None) 
     try:
         takeover.attempt(estate)
         upgrade.fitting(load(config_path, overrides), estate)
-    except (takeover.CannotTakeOver, ConfigError, OSError) as error:
+        # The workers will be of this program too.
+        importlib.import_module("pgshoal.worker.run")
+    except (takeover.CannotTakeOver, ConfigError, ImportError, OSError) as error:
         print(error, file=sys.stderr)
         return 1
     return 0
