@@ -33,6 +33,11 @@ def choose(login: ClientLogin) -> str:
     return "plain" if login.rule.method == "password" else login.rule.method
 
 
+def is_known(login: ClientLogin) -> bool:
+    """Whether the client may be told that its name is on no list: it exists, or any name may exist in a directory."""
+    return login.user is not None or choose(login) in ("ldap", "pam")
+
+
 def by_secret(login: ClientLogin) -> bool:
     """Whether the secret of the user may be needed. Who is rejected as it stands makes no work for a server."""
     return choose(login) not in _WITHOUT_SECRET

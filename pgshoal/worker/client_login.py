@@ -287,7 +287,7 @@ class ClientLogin(Handler):
             name = wish.user if self.user is None else self.user.name
             said = f"tls={self.tls or 'no'} replication={WORDS[wish.replication]}"
             worker.log.write(LOG, f"{self.lead()}login attempt: db={wish.database} user={name} {said}")
-        if console and self.right is ConsoleRight.NONE and self.user is not None:
+        if console and self.right is ConsoleRight.NONE and client_access.is_known(self):
             self.refuse(refuse("not_allowed"))
         elif console and (self.user is worker.front.console_user):
             self.authenticated()

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final
 from pgshoal.auth import ldap, pam
 from pgshoal.config.model import Secret
 from pgshoal.errors import Refused, refuse
-from pgshoal.policy.access import CONSOLE_DATABASE, ConsoleRight
 from pgshoal.worker.records import Found
 
 if TYPE_CHECKING:
@@ -32,10 +31,7 @@ def obstacle(login: ClientLogin, method: str) -> Refused | None:
         return None if pam.is_available() else refuse("pam_failed")
     if not ldap.is_available():
         return refuse("ldap_unsupported")
-    if _options(login) is None:
-        # A bad line of the hba file was logged when it was read.
-        return refuse("ldap_options_missing" if login.rule is None else "ldap_failed")
-    return None
+    return refuse("ldap_options_missing") if login.rule is None and _options(login) is None else None
 
 
 def check(login: ClientLogin, method: str, password: bytes) -> None:
@@ -44,7 +40,7 @@ def check(login: ClientLogin, method: str, password: bytes) -> None:
     failed = refuse(f"{method}_failed")
     question = _pam(login, password) if method == "pam" else _ldap(login, password)
     if question is None:
-        # A reload has taken the directory away since the password was asked for.
+        # The line is a bad one, or a reload has taken the directory away since the password was asked for.
         login.refuse(failed)
     elif not worker.ask_outside(
         question, lambda answer: _judge(login, failed, password, answer), lambda: _waits(login)
@@ -93,9 +89,6 @@ def _enter(login: ClientLogin, password: bytes) -> bool:
     """The client is who it says: it gets its record, and its password is kept for the servers of its database."""
     wish, worker = login.wish, login.worker
     if wish is None:
-        return False
-    if wish.database == CONSOLE_DATABASE and login.right is ConsoleRight.NONE:
-        login.refuse(refuse("not_allowed"))
         return False
     user = login.user or worker.pools.record(wish.user)
     secret = Secret("plain", password.decode(errors="surrogateescape"))

@@ -11,6 +11,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from pgshoal.demo.pooler import Pooler as AnyPooler
 from tests.e2e.conftest import MakePooler, until
 from tests.support import messages as m
 from tests.support.certs import Authority
@@ -46,7 +47,7 @@ def put(path: Path, text: str) -> Path:
     return path
 
 
-def told(pooler: Pooler, user: str, database: str = "nowhere", unix: bool = False, password: str = "") -> str:
+def told(pooler: AnyPooler, user: str, database: str = "nowhere", unix: bool = False, password: str = "") -> str:
     """What a client hears, by default of a database that does not exist: told only to who has proved itself."""
     address = f"{pooler.socket_dir}/.s.PGSQL.{pooler.port}" if unix else (pooler.host, pooler.port)
     with FakeClient(address) as c:

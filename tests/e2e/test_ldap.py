@@ -86,11 +86,11 @@ def test_names_that_mean_something_to_a_directory(make: MakePooler, directory: D
 
 
 def test_the_console(make: MakePooler, directory: Directory) -> None:
-    """The lists of the console's users decide after the directory."""
+    """Its lists decide first, then the directory."""
     pooler = make(auth_type="ldap", auth_ldap_options=simple(directory), userlist={}, admin_users="alice")
     assert pooler.admin("SHOW VERSION", user="alice", password=PASSWORDS["alice"])
     assert told(pooler, "carol", "pgbouncer", password=PASSWORDS["carol"]) == "not allowed"
-    assert told(pooler, "carol", "pgbouncer", password="wrong") == FAILED
+    assert told(pooler, "alice", "pgbouncer", password="wrong") == FAILED
     rows = pooler.admin("SHOW CONFIG", user="alice", password=PASSWORDS["alice"])
     assert next(row["value"] for row in rows if row["key"] == "auth_ldap_options") == "<hidden>"
 

@@ -42,7 +42,7 @@ def test_who_gets_in(make: MakePooler, stack: PamStack) -> None:
 
 
 def test_the_console(make: MakePooler, stack: PamStack) -> None:
-    """The lists of the console's users decide after PAM."""
+    """Its lists decide first, then PAM."""
     pooler = make(auth_type="pam", admin_users="alice")
     assert pooler.admin("SHOW VERSION", user="alice", password=PASSWORDS["alice"])
     assert told(pooler, "carol", "pgbouncer", password=PASSWORDS["carol"]) == "not allowed"
