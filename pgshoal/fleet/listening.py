@@ -185,8 +185,11 @@ def _from_systemd() -> list[socket.socket]:
     names = os.environ.pop("LISTEN_FDS", "0")
     found = []
     for fd in range(_LISTEN_FDS_START, _LISTEN_FDS_START + (int(names) if names.isdigit() else 0)):
-        os.set_inheritable(fd, False)
-        sock = socket.socket(fileno=fd)
+        try:
+            os.set_inheritable(fd, False)
+            sock = socket.socket(fileno=fd)
+        except OSError:
+            continue  # not there, or no socket
         if sock.type == socket.SOCK_STREAM and sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
             sock.setblocking(False)
             found.append(sock)

@@ -5,14 +5,18 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import psutil
 import psycopg
 import pytest
 
+from pgshoal.demo.account import spawn
 from tests.e2e.conftest import MakePooler, until
-from tests.support.pooler import Pooler
+from tests.support.pooler import Pooler, database
+from tests.support.postgres import Postgres
 
 
 def test_workers_are_bound_to_cpus(make: MakePooler) -> None:
@@ -94,6 +98,42 @@ def test_systemd_hears_of_the_fleet(make: MakePooler, tmp_path: Path, monkeypatc
         assert heard == (b"STOPPING=1", pooler.pid)
         pooler.wait()
     path.unlink()
+
+
+ACTIVATE = """
+import os, socket, sys
+from pgshoal.demo.launch import run_as
+listening = socket.create_server(("127.0.0.1", int(sys.argv[1])))
+os.dup2(listening.fileno(), 3)
+os.set_inheritable(3, True)
+os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS="1")
+command = ["-m", "pgshoal", "run", sys.argv[2]]
+run_as(sys.argv[3], command) if sys.argv[3] else os.execv(sys.executable, [sys.executable, *command])
+"""
+
+
+class Activated(Pooler):
+    """A pooler that gets its socket from its parent, as from a systemd socket unit."""
+
+    def _spawn(self) -> subprocess.Popen[bytes]:
+        account = "" if self.account is None else self.account.name
+        argv = [sys.executable, "-c", ACTIVATE, str(self.port), str(self.config), account]
+        with self.log.open("ab") as log:
+            return spawn(argv, None, stdout=log, env={"PYTHONPATH": str(Path(__file__).parents[3])})
+
+
+def test_socket_activation(pg15: Postgres, engine: str) -> None:
+    """The socket that systemd gives is shared by all workers, outlives an upgrade, and the file's are not opened."""
+    settings = {"workers": 2, "listen_addr": "127.0.0.2", "unix_socket_dir": ""}
+    with Activated({"app": database(pg15)}, engine=engine, **settings) as pooler:
+        before = pooler.worker_pids()
+        assert pooler.query("select 1") == [(1,)]
+        pooler.admin("UPGRADE")
+        until(lambda: len(set(pooler.worker_pids()) - set(before)) == 2, "new workers")
+        assert pooler.query("select 1") == [(1,)]
+        assert pooler.log_text().count("listening on") == 1
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.2", pooler.port))
 
 
 def said(listener: socket.socket) -> tuple[bytes, int]:
