@@ -101,11 +101,12 @@ class Growth:
         return False
 
     def tick(self) -> None:
-        """Time has passed: look again at every pool in which somebody waits."""
+        """Time has passed: look again at every pool in which somebody waits, or is thought to."""
         for number in list(self._full):
             self._set_full(number, False)
+        waiting = self.worker.budget.waiting()
         for pool in self.worker.pools.by_id.values():
-            if self._has_waiting(pool):
+            if pool.id in waiting or self._has_waiting(pool):
                 self._hungry[pool.id] = pool
 
     def _has_waiting(self, pool: Pool) -> bool:
