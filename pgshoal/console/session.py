@@ -194,7 +194,7 @@ class Session(Handler):
         worker = self.worker
         pending = self.pending = Pending(str(fields.get("command", "SHOW")).upper(), finish, undo)
         if limit_s:
-            pending.timer = worker.loop.call_later(limit_s, self._finish, pending, None)
+            pending.timer = worker.loop.call_later(limit_s, self._late, pending)
         number = worker.fleet.ask(verb, lambda answer: self._heard(pending, answer), fields)
         pending.number = number
 
@@ -216,6 +216,11 @@ class Session(Handler):
         # This may be called while another connection is served, and this one may be dead already.
         with suppress(KeyError):
             self.answer(reply)
+
+    def _late(self, pending: Pending) -> None:
+        """Time is over, and the loop has called us."""
+        self._finish(pending, None)
+        self.worker.settle()
 
     def _release(self, pending: Pending) -> None:
         """It waits no more."""

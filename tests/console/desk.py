@@ -53,6 +53,8 @@ class Desk(Bench):
             "parameters": lambda conn: self.parameters.get(conn, {}),
             "memory": lambda: [("client", 100, 3, 2)],
             "take": lambda conn: False,
+            "events": list,
+            "pending": lambda: False,
         }
         self.engine.__dict__.update(answers)
         if ready:
