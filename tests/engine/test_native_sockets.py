@@ -110,6 +110,15 @@ def test_unlisten_gives_the_port_back(rig: Rig) -> None:
         socket.create_connection(address, timeout=1)
 
 
+def test_a_socket_that_is_lent_again(rig: Rig) -> None:
+    """Its owner keeps it open meanwhile: to listen, to stop and to listen once more is no error."""
+    for number in (2, 3):
+        rig.engine.unlisten(number - 1)
+        rig.engine.listen(rig.listener.fileno(), number, OPTIONS)
+    rig.clients.append(socket.create_connection(rig.listener.getsockname(), timeout=10))
+    assert rig.expect_client()[2] == 3
+
+
 def test_lack_of_descriptors_pauses_the_listener(rig: Rig) -> None:
     """ACCEPT_FAILED names the listener; the client comes in once descriptors are there and the listener is resumed."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

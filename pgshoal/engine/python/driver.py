@@ -388,6 +388,9 @@ class EpollDriver:
         """Forget a listener."""
         listener = self._by_number.pop(number)
         self._listeners.pop(listener.fd, None)
+        if not listener.paused:
+            # To close it is not enough: others have the socket open too, and epoll would go on to watch it.
+            self._epoll.unregister(listener.fd)
         listener.sock.close()
 
     def _accept(self, listener: Listener) -> None:
