@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import importlib.util
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -94,6 +95,9 @@ def _with_secrets(config: Config) -> Config:
         ident = read_ident(settings.auth_ident_file) if settings.auth_ident_file else ident
         hba = read_hba(settings.auth_hba_file, ident.maps)
     warnings = (*(() if users.error is None else (users.error,)), *ident.warnings, *hba.warnings)
+    asks_directory = settings.auth_type == "ldap" or any(rule.method == "ldap" for rule in hba.rules)
+    if asks_directory and importlib.util.find_spec("ldap3") is None:
+        warnings += (at_setting(config, "auth_type", "ldap lets nobody in without ldap3: pip install 'pgshoal[ldap]'"),)
     return replace(
         config, secrets=users.secrets, hba=hba.rules, ident=ident.maps, ldap=_ldap(config), warnings=warnings
     )

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pgshoal.config.hba import HbaFile, HbaRule, Names, Network, parse_hba, read_hba
 from pgshoal.errors import ConfigError
@@ -214,3 +216,26 @@ def test_a_file_that_cannot_be_read_has_no_rules(tmp_path: Path) -> None:
         found = read_hba(path, ())
         assert found.rules == ()
         assert f"could not open hba config file {path}: {why}".replace("\0", "\\x00") in str(found.warnings[0])
+
+
+WORDS = st.sampled_from(
+    ["host", "local", "hostssl", "all", "alice", '"a b"', ",", "10.0.0.0/8", "::/0", "255.0.0.0", "md5", "trust",
+     "cert", "ldap", "reject", "map=m", "ldapprefix=x", "#", '"', "@", "@/x", "/9", "sameuser", "\t", "\0", "\u0661.1.1.1"]
+)  # fmt: skip
+
+
+@given(st.one_of(st.text(), st.lists(WORDS).map(" ".join), st.lists(WORDS, max_size=7).map(" ".join)))
+def test_any_line_is_a_rule_or_a_reason(text: str) -> None:
+    """Each line gives one rule at most, or one warning at most unless the rule stays; nothing else comes out."""
+    try:
+        found = parse_hba(text, "hba.conf", ("m",))
+    except ConfigError as error:
+        # Only a line that rejects somebody may stop the whole file.
+        lines = text.split("\n")
+        assert "reject" in lines[error.line - 1]  # noqa: PT017
+        return
+    lines = [rule.line for rule in found.rules]
+    assert lines == sorted(set(lines))
+    told = [warning.line for warning in found.warnings]
+    assert told == sorted(set(told))
+    assert all(rule.method == "ldap" for rule in found.rules if rule.line in told)

@@ -349,3 +349,15 @@ def test_set_reads_the_files_of_access(load_text: Load, write: Write) -> None:
     config = set_value(config, "auth_type", "hba")
     assert [rule.method for rule in config.hba] == ["trust"]
     assert set_value(config, "auth_hba_file", "").hba == ()
+
+
+@pytest.mark.parametrize("lines", ["auth_type = ldap\n", "auth_type = hba\nauth_hba_file = hba.conf\n"])
+def test_ldap_without_its_library(load_text: Load, write: Write, monkeypatch: pytest.MonkeyPatch, lines: str) -> None:
+    """Whoever asks for it is told at start what is missing."""
+    write("host all all all ldap ldapprefix=x\n", "hba.conf")
+    lines += "auth_ldap_options = ldapprefix=x\n"
+    assert load_text(MAIN + lines).warnings == ()
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    (warning,) = load_text(MAIN + lines).warnings
+    assert "pip install 'pgshoal[ldap]'" in str(warning)
+    assert load_text(MAIN + "auth_type = md5\n").warnings == ()
