@@ -220,7 +220,8 @@ def test_a_file_that_cannot_be_read_has_no_rules(tmp_path: Path) -> None:
 
 WORDS = st.sampled_from(
     ["host", "local", "hostssl", "all", "alice", '"a b"', ",", "10.0.0.0/8", "::/0", "255.0.0.0", "md5", "trust",
-     "cert", "ldap", "reject", "map=m", "ldapprefix=x", "#", '"', "@", "@/x", "/9", "sameuser", "\t", "\0", "\u0661.1.1.1"]
+     "cert", "ldap", "reject", "map=m", "ldapprefix=x", "#", '"', "@", "@/x", "/9",
+     "sameuser", "\t", "\0", "\u0661.1.1.1"]
 )  # fmt: skip
 
 
