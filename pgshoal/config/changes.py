@@ -110,6 +110,7 @@ def _server_side(config: Config, entry: DatabaseConfig) -> tuple[object, ...]:
         entry.auth_dbname,
         entry.auth_query,
         entry.load_balance_hosts,
+        entry.target_session_attrs,
     )
 
 

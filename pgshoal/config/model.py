@@ -15,6 +15,8 @@ PoolMode = Literal["session", "transaction", "statement"]
 AuthType = Literal["any", "trust", "plain", "md5", "cert", "hba", "scram-sha-256", "ldap", "pam"]
 TlsMode = Literal["disable", "allow", "prefer", "require", "verify-ca", "verify-full"]
 LoadBalance = Literal["round-robin", "disable"]
+SessionAttributes = Literal["any", "read-write", "read-only", "primary", "standby", "prefer-standby"]
+"""As libpq's: what a session must be like. prefer-standby takes any server if there is no standby."""
 SecretKind = Literal["plain", "md5", "scram", "empty"]
 
 DATABASE_NAME_BYTES_MAX = 63
@@ -179,6 +181,7 @@ class DatabaseConfig:
     max_db_client_connections: int | None = None
     server_lifetime: float | None = None
     load_balance_hosts: LoadBalance = "round-robin"
+    target_session_attrs: SessionAttributes = "any"
     pool_mode: PoolMode | None = None
     connect_query: str | None = None
     auto: bool = False

@@ -67,6 +67,7 @@ _POOL_MODE = choice("session", "transaction", "statement")
 _TLS_MODE = choice("disable", "allow", "prefer", "require", "verify-ca", "verify-full")
 _AUTH_TYPE = choice("any", "trust", "plain", "md5", "cert", "hba", "scram-sha-256", "ldap", "pam")
 _FACILITY = choice("auth", "authpriv", "daemon", "user", *(f"local{number}" for number in range(8)))
+_ATTRIBUTES = choice("any", "read-write", "read-only", "primary", "standby", "prefer-standby")
 _DHE = choice("none", "auto", "legacy")
 _INHERIT_COUNT = kinds.inheriting_integer()
 _INHERIT_SECONDS = kinds.INHERITING_SECONDS
@@ -208,8 +209,8 @@ _TIME = (
     _main("pool_idle_timeout", SECONDS, "0", "rest after which an empty pool is dropped; 0 is never"),
     _main("dns_max_ttl", SECONDS, "15", "how long a found address is kept"),
     _main("dns_nxdomain_ttl", SECONDS, "15", "how long a failed lookup is kept"),
-    _main("dns_zone_check_period", SECONDS, "0", "how often zone serials are compared; 0 is never", built=False),
-    _main("resolv_conf", PATH, "", "resolver configuration file; empty is the system's", boot=True, built=False),
+    _main("dns_zone_check_period", SECONDS, "0", "how often zone serials are compared; 0 is never"),
+    _main("resolv_conf", PATH, "", "resolver configuration file; empty is the system's", boot=True),
 )
 
 
@@ -262,6 +263,7 @@ _DATABASES = (
     _database("max_db_client_connections", _INHERIT_COUNT, "overrides max_db_client_connections if above 0"),
     _database("server_lifetime", _INHERIT_SECONDS, "overrides server_lifetime if above 0"),
     _database("load_balance_hosts", choice("round-robin", "disable"), "order of a host list", "round-robin"),
+    _database("target_session_attrs", _ATTRIBUTES, "which servers of a host list are used (pgshoal's own)", "any"),
     _database("pool_mode", _POOL_MODE, "overrides pool_mode"),
     _database("connect_query", SQL, "run once on each new server connection"),
 )

@@ -17,6 +17,7 @@ from pgshoal.worker.askers import Askers
 from pgshoal.worker.auth_lookup import Lookups
 from pgshoal.worker.balance import Balance
 from pgshoal.worker.budget import Budget
+from pgshoal.worker.dns import Dns
 from pgshoal.worker.escrow import Escrow
 from pgshoal.worker.front import Front
 from pgshoal.worker.giving import Giving
@@ -94,7 +95,8 @@ class Worker:
         self.lookups = Lookups(self)
         self.replication = Replication(self)
         self.pools = Pools(self)
-        self.resolver = Resolver(loop, log, engine.now_us)
+        self.resolver = Resolver(Dns(loop, config.settings.resolv_conf), log, engine.now_us)
+        self.resolver.settle = self.settle
         self.servers = Servers(self)
         self.resolver.changed = self.servers.lost_addresses
         self.front = Front(config)
@@ -119,6 +121,8 @@ class Worker:
         self.engine.set_limits(engine_limits(self.config, self.tls.client is None))
         self.resolver.max_ttl_s = settings.dns_max_ttl
         self.resolver.nxdomain_ttl_s = settings.dns_nxdomain_ttl
+        self.resolver.zone_check_period_s = settings.dns_zone_check_period
+        self.resolver.limit_s = settings.server_connect_timeout
         self.servers.read_settings()
 
     # -- what others ask
@@ -202,6 +206,8 @@ class Worker:
         try:
             self.janitor.tick()
             self.balance.tick()
+            self.resolver.tick()
+            self.servers.hosts.tick()
         except Exception:
             self.log.error(f"internal error in maintenance: {traceback.format_exc()}")
         self.settle()

@@ -164,5 +164,6 @@ class Server:
     tls: str = ""
     rows: Rows | None = None  # what it counts in; None for a connection that carries a cancel request
     close_needed: bool = False
+    recheck: bool = False  # target_session_attrs: at its next release it is asked what it is now
     cancels: int = 0  # cancel requests attached
     released_us: int = 0

@@ -305,4 +305,4 @@ class ServerLogin(Handler):
             worker.log.warning(f"{worker.servers.prefix(self.server)}{reason}")
             reason = "connect failed"
         worker.servers.gone(self.server, reason)
-        worker.servers.failed(self.server.pool, reason)
+        worker.servers.failed(self.server, reason)

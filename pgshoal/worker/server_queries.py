@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from pgshoal.policy.hosts import Session
 from pgshoal.wire import build, read
 from pgshoal.wire.errors import WireError
 from pgshoal.worker.handler import Handler
@@ -13,9 +14,14 @@ from pgshoal.worker.records import Server
 if TYPE_CHECKING:
     from pgshoal.worker.app import Worker
 
-_ERROR, _READY, _STATUS, _COPY_IN, _COPY_BOTH = b"EZSGW"
+_ERROR, _READY, _STATUS, _COPY_IN, _COPY_BOTH, _ROW = b"EZSGWD"
 _ASYNCHRONOUS: Final = frozenset(b"NAS")
 EMPTY_CHECK: Final = "<empty>"
+#: What a client may have set does not count: reset_val is the value that sessions begin with.
+_SESSION: Final = (
+    "SELECT pg_catalog.pg_is_in_recovery(), (SELECT reset_val FROM pg_catalog.pg_settings"
+    " WHERE name OPERATOR(pg_catalog.=) 'default_transaction_read_only')"
+)
 
 
 class ServerQuery(Handler):
@@ -70,6 +76,33 @@ class ServerQuery(Handler):
     def closed(self, reason: str) -> None:
         """The server went away meanwhile."""
         self.worker.servers.gone(self.server, reason)
+
+
+class SessionQuery(ServerQuery):
+    """Asks what sessions of this server are like; `found` gets None if it does not say."""
+
+    __slots__ = ("said",)
+
+    def __init__(self, worker: Worker, server: Server, found: Callable[[Session | None], None]) -> None:
+        self.said: list[bytes | None] = []
+        super().__init__(worker, server, _SESSION, "session query failed", lambda error: found(self._session(error)))
+
+    def message(self, kind: int, payload: bytes) -> None:
+        """As every query of ours, with its rows."""
+        if kind != _ROW:
+            super().message(kind, payload)
+            return
+        try:
+            self.said += read.data_row(payload)
+        except WireError as error:
+            self.broken = error.reason
+            self._break()
+
+    def _session(self, error: str) -> Session | None:
+        if error or len(self.said) != 2:
+            return None
+        standby = self.said[0] == b"t"
+        return Session(standby, standby or self.said[1] == b"on")
 
 
 class UsedServer(Handler):

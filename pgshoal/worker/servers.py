@@ -14,10 +14,11 @@ from pgshoal.policy import lifetimes
 from pgshoal.wire import build
 from pgshoal.worker import clients
 from pgshoal.worker.escrow import at_work, ended_first
+from pgshoal.worker.hosts import Hosts
 from pgshoal.worker.log import place, socket_prefix
 from pgshoal.worker.promises import Promises
 from pgshoal.worker.records import Pool, Rows, Server, ServerState
-from pgshoal.worker.resolver import Hosts, endpoint
+from pgshoal.worker.resolver import endpoint
 from pgshoal.worker.server_login import ServerLogin
 from pgshoal.worker.server_queries import EMPTY_CHECK, ServerQuery, UsedServer
 
@@ -33,7 +34,7 @@ class Servers:
     def __init__(self, worker: Worker) -> None:
         self.worker = worker
         self.by_conn: dict[ConnId, Server] = {}
-        self.hosts = Hosts()
+        self.hosts = Hosts(worker)
         #: attempts whose host name is still being looked up
         self.resolving: Counter[int] = Counter()
         self.promises = Promises(worker)
@@ -60,10 +61,7 @@ class Servers:
         """
         if not self.worker.budget.take(pool, reserve, since_us):
             return False
-        config, entry = self.worker.config, pool.database.config
-        hosts = effective.server_hosts(config, entry)
-        in_turn = entry.load_balance_hosts == "round-robin"
-        host = self.hosts.pick(pool.id, hosts, in_turn, pool.last_connect_failed_us > 0)
+        host = self.hosts.pick(pool)
         self.resolving[pool.id] += 1
         pool.database.server_connections += 1
         pool.user.server_connections += 1
@@ -87,16 +85,17 @@ class Servers:
         if not current or not addresses or self.worker.pools.paused(pool):
             self._unopened(pool, rows)
             if current and not addresses:
-                self.failed(pool, "server DNS lookup failed")
+                self.missed(pool, "server DNS lookup failed", self.hosts.unknown(pool, host))
             return
         engine, port = self.worker.engine, pool.database.config.port
-        target = endpoint(addresses[0], port)
+        address = self.hosts.address(pool, addresses)
+        target = endpoint(address, port)
         try:
             conn = engine.connect(target, self.options)
         except ValueError as error:  # such as an IPv6 scope this machine does not have
             self._unopened(pool, rows)
             self.worker.log.warning(f"{pool.database.name}/{pool.user.name} cannot connect to {host}: {error}")
-            self.failed(pool, f"connect failed: {error}")
+            self.missed(pool, f"connect failed: {error}", self.hosts.unreachable(pool, address))
             return
         server = Server(
             conn,
@@ -105,7 +104,7 @@ class Servers:
             ServerState.LOGIN,
             time.time(),
             engine.now_us(),
-            addresses[0],
+            address,
             port,
             target,
             rows=rows,
@@ -115,7 +114,11 @@ class Servers:
         self.worker.handlers[conn] = ServerLogin(self.worker, server, host)
 
     def logged_in(self, server: Server, parameters: list[tuple[str, str]]) -> None:
-        """The server is ready for its first query."""
+        """The server is ready for its first query, if it is one as the entry wants it."""
+        self.hosts.succeeded(server)
+        self.hosts.check(server, parameters, lambda: self._accepted(server, parameters))
+
+    def _accepted(self, server: Server, parameters: list[tuple[str, str]]) -> None:
         pool = server.pool
         pool.last_login_failed, pool.last_connect_failed_us, pool.last_error = False, 0, ""
         if server.close_needed:
@@ -156,8 +159,15 @@ class Servers:
 
     # -- failing
 
-    def failed(self, pool: Pool, reason: str, refused: Refused | None = None) -> None:
+    def failed(self, server: Server, reason: str, refused: Refused | None = None) -> None:
         """An attempt did not succeed. `refused`: a login refusal, for the clients if no server is left for them."""
+        self.missed(server.pool, reason, self.hosts.failed(server, refused), refused)
+
+    def missed(self, pool: Pool, reason: str, another: bool, refused: Refused | None = None) -> None:
+        """An attempt brought no server; `another` host may do at once, else the pool waits for server_login_retry."""
+        if another:
+            self.worker.growth.want(pool)
+            return
         pool.last_connect_failed_us = max(1, self.worker.engine.now_us())
         pool.last_error = str(refused) if refused is not None else reason
         if pool.stream is not None:
@@ -173,7 +183,7 @@ class Servers:
     def login_failed(self, server: Server, reason: str, refused: Refused | None = None) -> None:
         """As `failed`, for a server whose socket is still ours to close."""
         self.close(server, reason)
-        self.failed(server.pool, reason, refused)
+        self.failed(server, reason, refused)
 
     def refuse_starved(self, pool: Pool) -> None:
         """A pool whose last login failed and that has no server tells its clients so, until the next attempt is due.
@@ -284,10 +294,17 @@ class Servers:
             return
         server.released_us = self.worker.engine.now_us()
         reason = self.unfit(server)
-        sql = self.worker.pools.reset_query(self.worker.pools.mode(server.pool))
         if reason:
             self.close(server, reason)
-        elif sql:
+        elif server.recheck:
+            server.state = ServerState.TESTED
+            self.hosts.look(server, lambda: self._reset(server))
+        else:
+            self._reset(server)
+
+    def _reset(self, server: Server) -> None:
+        sql = self.worker.pools.reset_query(self.worker.pools.mode(server.pool))
+        if sql:
             server.state = ServerState.TESTED
             ServerQuery(self.worker, server, sql, "reset query failed", lambda error: self.clean(server))
         else:
@@ -351,9 +368,10 @@ class Servers:
         server.state = ServerState.TESTED
         text = "" if sql == EMPTY_CHECK else sql
         with contextlib.suppress(KeyError):  # as in `mark`; its handler hears of it
-            ServerQuery(self.worker, server, text, "test query failed", lambda error: self._checked(server))
+            ServerQuery(self.worker, server, text, "test query failed", lambda error: self.checked(server))
 
-    def _checked(self, server: Server) -> None:
+    def checked(self, server: Server) -> None:
+        """A server in dialogue has answered: to its pool, unless something else is in the way."""
         reason = self.unfit(server)
         if reason:
             self.close(server, reason)

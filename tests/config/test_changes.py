@@ -35,6 +35,7 @@ def test_the_same_file_changes_nothing(load_text: Load) -> None:
         "auth_dbname=x",
         "auth_query='select 1'",
         "load_balance_hosts=disable",
+        "target_session_attrs=primary",
     ],
 )
 def test_what_makes_servers_dirty(load_text: Load, text: str) -> None:
