@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import random
 import signal
 import socket
 import time
@@ -21,6 +23,15 @@ from tests.support.pooler import Pooler, Rows, database
 from tests.support.postgres import Postgres
 
 WORKERS = 4
+ORDERS = (
+    "pause", "resume", "pause app", "resume app", "disable app", "enable app", "kill other", "resume other",
+    "reconnect", "wait_close", "reload", "set default_pool_size = 25", "kill_client 999999",
+    "show clients", "show pools", "show stats", "show lists", "show ledger", "show workers",
+)  # fmt: skip
+REFUSED = (
+    "already paused", "pooler is not paused", "database app is not paused", "database other is not paused",
+    "client not found", "PAUSE was interrupted",
+)  # fmt: skip
 Session = psycopg.Connection[dict[str, Any]]
 
 
@@ -271,3 +282,43 @@ def test_statistics_outlive_a_restart(fleet: Pooler) -> None:
     assert counted() == before
     until(lambda: [row["state"] for row in workers(fleet)] == ["running"] * WORKERS, "the end of the old ones")
     assert counted() == before
+
+
+def test_admins_while_workers_die(fleet: Pooler) -> None:
+    """No command hangs or is answered wrongly, whoever is killed; in the end all workers stand alike."""
+    until_s = time.monotonic() + 10
+    wrong: list[str] = []
+
+    def admin(seed: int) -> int:
+        dice = random.Random(seed)
+        answered = 0
+        while time.monotonic() < until_s:
+            command = dice.choice(ORDERS)
+            try:
+                fleet.admin(command)
+                answered += 1
+            except psycopg.OperationalError:
+                pass  # its worker was killed
+            except psycopg.Error as error:
+                answered += 1
+                if str(error) not in REFUSED:
+                    wrong.append(f"{command}: {error}")
+        return answered
+
+    with ThreadPoolExecutor(4) as threads:
+        admins = [threads.submit(admin, seed) for seed in range(4)]
+        while time.monotonic() < until_s:
+            time.sleep(1)
+            for pid in fleet.worker_pids()[:1]:
+                os.kill(pid, signal.SIGKILL)
+        assert min(each.result(60) for each in admins) > 10
+    assert wrong == []
+    until(lambda: [row["state"] for row in workers(fleet)] == ["running"] * WORKERS, "all workers")
+    for command in ("resume", "resume app", "enable app"):
+        with contextlib.suppress(psycopg.Error):
+            fleet.admin(command)
+    with spread(fleet, each=1) as found:
+        for each in found.values():
+            assert each[0].execute("select 1").fetchone() == (1,)
+    assert "internal error" not in fleet.log_text()
+    assert "garbage" not in fleet.log_text()
