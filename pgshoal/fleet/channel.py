@@ -124,6 +124,11 @@ class Channel:
         """Messages that are not sent yet."""
         return len(self._out)
 
+    @property
+    def asking(self) -> int:
+        """Requests whose answer is still to come."""
+        return len(self._asked)
+
     # -- speaking
 
     def on(self, verb: str, handler: Handler) -> None:

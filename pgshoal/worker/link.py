@@ -59,6 +59,10 @@ class Fleet(Protocol):
     def backlog(self) -> int:
         """Messages that the supervisor was not ready to take yet."""
 
+    @property
+    def asking(self) -> int:
+        """Requests that were not answered yet."""
+
     def send(self, verb: str, fields: Mapping[str, Any] | None = None, blob: bytes = b"", fd: int = -1) -> None:
         """Tell the supervisor; `fd` stays the caller's."""
 
@@ -123,6 +127,10 @@ class FleetLink(_Placed):
     def backlog(self) -> int:
         return self._channel.backlog
 
+    @property
+    def asking(self) -> int:
+        return self._channel.asking
+
     def send(self, verb: str, fields: Mapping[str, Any] | None = None, blob: bytes = b"", fd: int = -1) -> None:
         self._channel.send(verb, fields, blob, fd)
 
@@ -172,7 +180,7 @@ class Alone(_Placed):
         #: the blob of each of these
         self.blobs: list[bytes] = []
         self._requests = 0
-        self.backlog = 0
+        self.backlog = self.asking = 0
 
     def send(self, verb: str, fields: Mapping[str, Any] | None = None, blob: bytes = b"", fd: int = -1) -> None:
         self.sent.append((verb, dict(fields or {})))

@@ -126,8 +126,9 @@ def test_socket_activation(pg15: Postgres, engine: str) -> None:
     """The socket that systemd gives is shared by all workers, outlives an upgrade, and the file's are not opened."""
     settings = {"workers": 2, "listen_addr": "127.0.0.2", "unix_socket_dir": ""}
     with Activated({"app": database(pg15)}, engine=engine, **settings) as pooler:
-        before = pooler.worker_pids()
         assert pooler.query("select 1") == [(1,)]
+        until(lambda: "process up" in pooler.log_text(), "all workers")
+        before = pooler.worker_pids()
         pooler.admin("UPGRADE")
         until(lambda: len(set(pooler.worker_pids()) - set(before)) == 2, "new workers")
         assert pooler.query("select 1") == [(1,)]
