@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import ipaddress
 
 import pytest
 from cryptography import x509
@@ -39,6 +40,7 @@ def made(common: list[str], others: list[x509.GeneralName] | None = None) -> byt
         (["alice"], None, ("alice",)),
         ([], [x509.DNSName("bob")], ("bob",)),
         (["alice"], [x509.DNSName("bob"), x509.DNSName("*.example")], ("alice", "bob", "*.example")),
+        ([], [x509.IPAddress(ipaddress.ip_address("10.0.0.1")), x509.DNSName("bob")], ("bob", "10.0.0.1")),
         (["alice", "mallory"], None, ("alice",)),
         (["alice"], [x509.RFC822Name("bob"), x509.UniformResourceIdentifier("x:carl")], ("alice",)),
         (["alice\0mallory"], None, ()),
@@ -46,7 +48,7 @@ def made(common: list[str], others: list[x509.GeneralName] | None = None) -> byt
     ],
 )
 def test_names(common: list[str], others: list[x509.GeneralName] | None, found: tuple[str, ...]) -> None:
-    """The first common name and all DNS names, as they stand; a zero byte makes a name nobody's."""
+    """The first common name, all DNS names and addresses, as they stand; a zero byte makes a name nobody's."""
     assert names(made(common, others)) == found
 
 
