@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import socket
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import psycopg
@@ -73,6 +74,21 @@ def test_a_server_that_restarts_is_logged_in_to_again(make: MakePooler, director
         pg15.query("select pg_terminate_backend(pid) from pg_stat_activity where usename = 'plain_user'")
         until(lambda: not pooler.admin("SHOW SERVERS", user="alice", password=PASSWORDS["alice"]), "the server's end")
         assert conn.execute("select 1").fetchall() == [(1,)]
+
+
+def test_a_fleet(make: MakePooler, directory: Directory) -> None:
+    """Every worker logs in with what its clients have typed, and a client that moves takes it along."""
+    more = {"user": "plain_user", "password": PASSWORDS["plain_user"]}
+    admin = {"user": "alice", "password": PASSWORDS["alice"]}
+    users = {"userlist": {"plain_user": "old"}, "admin_users": "alice"}
+    pooler = make(auth_type="ldap", auth_ldap_options=simple(directory), workers=2, **users)
+    with ExitStack() as stack:
+        clients = [stack.enter_context(pooler.connect(**more)) for _ in range(8)]
+        for client in clients:
+            assert client.execute("select current_user::text").fetchall() == [("plain_user",)]
+        pooler.admin("RESTART", **admin)
+        for client in clients:
+            assert client.execute("select current_user::text").fetchall() == [("plain_user",)]
 
 
 def test_names_that_mean_something_to_a_directory(make: MakePooler, directory: Directory) -> None:
