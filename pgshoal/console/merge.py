@@ -97,6 +97,19 @@ def _lists(found: Gathered) -> list[Row]:
     return [(what, len(names[what]) if what in names else items) for what, items in counts.items()]
 
 
+# -- DNS_ZONES
+
+
+def _zones(found: Gathered) -> list[Row]:
+    serials: dict[str, int] = {}
+    names: dict[str, set[str]] = {}
+    for part in found.parts:
+        for zone, serial, named in part:
+            serials[str(zone)] = max(serials.get(str(zone), 0), _number(serial))
+            names.setdefault(str(zone), set()).update(name for name in str(named).split(",") if name)
+    return [(zone, serial, len(names[zone])) for zone, serial in sorted(serials.items())]
+
+
 # -- STATS and its relatives
 
 
@@ -134,6 +147,7 @@ def _overall(found: Gathered) -> list[Row]:
 
 
 _SPECIAL: Final[Mapping[str, Callable[[Gathered], list[Row]]]] = {
+    "DNS_ZONES": _zones,
     "LISTS": _lists,
     "STATS": _stats,
     "STATS_AVERAGES": _stats_averages,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from pgshoal.config import effective
 from pgshoal.config.model import Config, DatabaseConfig, UserConfig
 from pgshoal.config.show import shown_settings
-from pgshoal.console import sockets
+from pgshoal.console import names, sockets
 from pgshoal.console.sockets import Row, Snapshot, Value, sorted_pools
 from pgshoal.console.tables import TABLES
 from pgshoal.fleet.ledger import Kind
@@ -220,7 +220,7 @@ def _active_sockets(worker: Worker, console: AdminConsole) -> list[Row]:
 
 def _lists(worker: Worker, console: AdminConsole) -> list[Row]:
     """(list, items, names): what all workers know is counted by name, once."""
-    front, names = worker.front, worker.resolver.names
+    front, resolver = worker.front, worker.resolver
     pools = {(pool.database.name, pool.user.name) for pool in worker.pools.by_id.values()}
     # Nothing is kept in reserve: records are made when they are needed.
     return [
@@ -234,10 +234,10 @@ def _lists(worker: Worker, console: AdminConsole) -> list[Row]:
         ("login_clients", len(front.logins)),
         ("free_servers", 0),
         ("used_servers", len(worker.servers.by_conn)),
-        _named("dns_names", names),
-        ("dns_zones", 0),
-        ("dns_queries", sum(name.asking for name in names.values())),
-        ("dns_pending", 0),
+        _named("dns_names", resolver.names),
+        _named("dns_zones", resolver.zones),
+        ("dns_queries", resolver.queries),
+        ("dns_pending", resolver.pending),
     ]
 
 
@@ -298,6 +298,8 @@ ROWS: Mapping[str, Builder] = {
     "CLIENTS": _clients,
     "CONFIG": _config,
     "DATABASES": _databases,
+    "DNS_HOSTS": names.hosts,
+    "DNS_ZONES": names.zones,
     "LEDGER": _ledger,
     "LISTS": _lists,
     "MEM": _mem,

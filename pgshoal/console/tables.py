@@ -192,6 +192,18 @@ _PEER_POOLS = (
     ),
 )
 
+_DNS_HOSTS = (
+    Column("hostname", "text", "name", "key"),
+    Column("ttl", "int8", "seconds for which the answer is still good", "max"),
+    Column("addrs", "text", "addresses, each with port 0; empty if the look-up failed", "first"),
+)
+
+_DNS_ZONES = (
+    Column("zonename", "text", "zone: a name without what stands before its first dot", "key"),
+    Column("serial", "int8", "its serial; 0 if nobody has asked for it", "max"),
+    Column("count", "int4", "names in it", "sum"),
+)
+
 _MEM = (
     Column("name", "text", "what the memory is for", "key"),
     *_ints("max", size="bytes of one item"),
@@ -231,6 +243,8 @@ TABLES: dict[str, Table] = _list(
         local=True,
     ),
     Table("DATABASES", _DATABASES, "databases", sorted=True),
+    Table("DNS_HOSTS", _DNS_HOSTS, "names that were looked up", sorted=True),
+    Table("DNS_ZONES", _DNS_ZONES, "zones of those names", sorted=True),
     Table("LEDGER", _LEDGER, "limits of the fleet and who holds what", ours=True),
     Table(
         "LISTS",
@@ -266,6 +280,7 @@ HELP: tuple[str, ...] = (
     "SHOW HELP|CONFIG|DATABASES|POOLS|CLIENTS|SERVERS|USERS|VERSION",
     "SHOW PEERS|PEER_POOLS",
     "SHOW SOCKETS|ACTIVE_SOCKETS|LISTS|MEM|STATE",
+    "SHOW DNS_HOSTS|DNS_ZONES",
     "SHOW STATS|STATS_TOTALS|STATS_AVERAGES|TOTALS",
     "SET key = arg",
     "RELOAD",

@@ -65,6 +65,15 @@ def test_lists_of_names_and_of_numbers() -> None:
     assert merge(TABLES["LISTS"], Gathered([own, other])) == [("users", 3), ("dns_names", 1), ("used_clients", 7)]
 
 
+def test_zones_of_several_workers() -> None:
+    """The names of a zone are counted once, and the latest serial is shown."""
+    own: list[Row] = [("example.test", 7, "a.example.test,b.example.test"), ("other.test", 0, "")]
+    other: list[Row] = [("example.test", 8, "b.example.test,c.example.test")]
+    assert merge(TABLES["DNS_ZONES"], Gathered([own, other])) == [("example.test", 8, 3), ("other.test", 0, 0)]
+    hosts: list[list[Row]] = [[("a", 3, "10.0.0.1:0")], [("b", 1, ""), ("a", 5, "10.0.0.1:0")]]
+    assert merge(TABLES["DNS_HOSTS"], Gathered(hosts)) == [("a", 5, "10.0.0.1:0"), ("b", 1, "")]
+
+
 def test_an_answer_with_the_last_period() -> None:
     """The supervisor's own part of STATS: totals of the dead, and the counts behind all averages."""
     zeros = (0,) * 12

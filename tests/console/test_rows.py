@@ -23,7 +23,7 @@ TEXT, INT4, INT8, NUMERIC = 25, 23, 20, 1700
 SOCKET = """type user database replication state addr port# local_addr local_port# connect_time request_time wait#
  wait_us# close_needed# ptr link remote_pid# tls application_name prepared_statements# id#"""
 BUFFERS = " recv_pos# pkt_pos# pkt_remain# send_pos# send_remain# pkt_avail# send_avail#"
-#: Item -> its columns; # marks int4 and % numeric, all else is text.
+#: Item -> its columns; # marks int4, ^ int8 and % numeric, all else is text.
 COLUMNS = {
     "CLIENTS": SOCKET,
     "SERVERS": SOCKET,
@@ -53,10 +53,12 @@ COLUMNS = {
     "VERSION": "version",
     "STATE": "key value",
     "MEM": "name size# used# free# memtotal#",
+    "DNS_HOSTS": "hostname ttl^ addrs",
+    "DNS_ZONES": "zonename serial^ count#",
     "PEERS": "peer_id# host port# pool_size#",
     "PEER_POOLS": "peer_id# cl_active_cancel_req# cl_waiting_cancel_req# sv_active_cancel# sv_login#",
 }
-#: Ours; ^ marks int8.
+#: Ours.
 OURS = {
     "LEDGER": "kind database user limit# used# waiting# workers dying#",
     "WORKERS": """worker# seat# pid# state engine clients# servers# cpu% loop_lag_us# uptime# restarts# rss^""",
@@ -383,7 +385,8 @@ def test_lists_count_what_there_is() -> None:
         desk.login()
         desk.accept()
         desk.server(desk.pool())
-        desk.worker.resolver.names["db.example"] = Name(asking=True)
+        desk.worker.resolver.names["db.example"] = Name()
+        desk.worker.resolver.zones["example"] = 7
         found = {row["list"]: row["items"] for row in rows(desk.session("stats"), "show lists")}
         assert " ".join(map(str, found)) == (
             "databases users peers pools peer_pools free_clients used_clients login_clients free_servers used_servers "
@@ -391,7 +394,23 @@ def test_lists_count_what_there_is() -> None:
         )
         assert (found["databases"], found["users"], found["pools"]) == ("3", "5", "2")
         assert (found["used_clients"], found["login_clients"], found["used_servers"]) == ("3", "1", "1")
-        assert (found["dns_names"], found["dns_queries"]) == ("1", "1")
+        assert (found["dns_names"], found["dns_zones"]) == ("1", "1")
+        assert (found["dns_queries"], found["dns_pending"]) == ("0", "0")
+
+
+def test_names_and_zones_are_shown() -> None:
+    """Seconds left, never below 0; addresses with port 0; zones with their serials and how many names they have."""
+    with Desk() as desk:
+        resolver, now_us = desk.worker.resolver, desk.worker.engine.now_us()
+        resolver.names["b.example.test"] = Name(["10.0.0.1", "fd00::1"], now_us + 9_900_000)
+        resolver.names["a.example.test"] = Name([], max(0, now_us - 5_000_000))
+        resolver.zones["example.test"] = 7
+        talk = desk.session("stats")
+        assert [tuple(row.values()) for row in rows(talk, "show dns_hosts")] == [
+            ("a.example.test", "0", ""),
+            ("b.example.test", "9", "10.0.0.1:0,[fd00::1]:0"),
+        ]
+        assert [tuple(row.values()) for row in rows(talk, "show dns_zones")] == [("example.test", "7", "2")]
 
 
 def test_config_shows_value_default_and_whether_it_can_change() -> None:
