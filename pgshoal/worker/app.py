@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -110,7 +110,7 @@ class Worker:
         self.janitor = Janitor(self)
         #: called once when the worker is to end
         self.on_stop: Callable[[], None] = lambda: None
-        self._numbers = range(0)  # of the block that is in use, those left
+        self._numbers: Iterator[int] = iter(())  # those left of the block that is in use
         self._timer: asyncio.TimerHandle | None = None
         self._table = self._make_table()
         self.configure()
@@ -129,11 +129,11 @@ class Worker:
 
     def next_number(self) -> int:
         """The next id, one counter for clients and servers."""
-        if not self._numbers:
-            first = self.fleet.ledger.reserve_ids(_IDS)
-            self._numbers = range(first, first + _IDS)
-        number, self._numbers = self._numbers[0], self._numbers[1:]
-        return number
+        for number in self._numbers:
+            return number
+        first = self.fleet.ledger.reserve_ids(_IDS)
+        self._numbers = iter(range(first + 1, first + _IDS))
+        return first
 
     def grow(self, pool: Pool) -> None:
         """Somebody needs a server of this pool."""

@@ -269,8 +269,10 @@ class Ledger:
         if limit <= 0:
             memory.u32[own] += 1
             return True
+        if self._admit_unlocked(at, own, limit):
+            return True
         if not memory.lock():
-            return self._admit_unlocked(at, own, limit)
+            return False
         admitted = sum(memory.u32[at : at + self.seats]) < limit
         if admitted:
             memory.u32[own] += 1
@@ -278,7 +280,7 @@ class Ledger:
         return admitted
 
     def _admit_unlocked(self, at: int, own: int, limit: int) -> bool:
-        """Somebody was stopped with the lock: go on as long as the limit is far.
+        """As long as the limit is far it goes without the lock, which costs two system calls for each login.
 
         First count, then look: from then on all others see this client. The margin is for what others have
         decided and not yet written, and for what is still on its way to memory.
