@@ -6,6 +6,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from pgshoal.auth import ldap, pam
+from pgshoal.auth.outside import Answer
 from pgshoal.config.model import Secret
 from pgshoal.errors import Refused, refuse
 from pgshoal.worker.records import Found
@@ -13,7 +14,6 @@ from pgshoal.worker.records import Found
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pgshoal.auth.outside import Answer
     from pgshoal.config.ldap import LdapOptions
     from pgshoal.worker.client_login import ClientLogin
 
@@ -43,10 +43,22 @@ def check(login: ClientLogin, method: str, password: bytes) -> None:
         # The line is a bad one, or a reload has taken the directory away since the password was asked for.
         login.refuse(failed)
     elif not worker.ask_outside(
-        question, lambda answer: _judge(login, failed, password, answer), lambda: _waits(login)
+        _guarded(question), lambda answer: _judge(login, failed, password, answer), lambda: _waits(login)
     ):
         worker.log.warning(f"{login.lead()}too many logins wait for {method.upper()}")
         login.refuse(failed)
+
+
+def _guarded(question: Callable[[], Answer]) -> Callable[[], Answer]:
+    """A question that cannot be asked is answered with no; the error's own text might quote what was asked."""
+
+    def ask() -> Answer:
+        try:
+            return question()
+        except Exception as error:
+            return Answer(False, f"internal error: {type(error).__name__}")
+
+    return ask
 
 
 def _pam(login: ClientLogin, password: bytes) -> Callable[[], Answer]:

@@ -29,6 +29,7 @@ class Outside(Bench):
             {"alice": Secret("plain", "on-file"), "bob": Secret("empty", "")}, auth_type=auth_type, **settings
         )
         self.asked: list[tuple[Callable[[Answer], None], Callable[[], bool]]] = []
+        self.questions: list[Callable[[], Answer]] = []
         self.full = False
         self.worker.config = replace(
             self.worker.config, ldap=LdapOptions(("127.0.0.1",), prefix="x"), hba=parse_hba(hba, "hba.conf").rules
@@ -38,6 +39,7 @@ class Outside(Bench):
     def _ask(self, question: Any, done: Callable[[Answer], None], wanted: Callable[[], bool]) -> bool:
         if not self.full:
             self.asked.append((done, wanted))
+            self.questions.append(question)
         return not self.full
 
     def typed(self, user: str = "alice", database: str = "app", password: str = "typed") -> Talk:
@@ -177,6 +179,25 @@ def test_a_reload_between_request_and_password() -> None:
         talk.password(m.text("typed"))
         assert talk.refused() == "LDAP authentication failed"
         assert b.asked == []
+
+
+@pytest.mark.parametrize(("auth_type", "module"), [("ldap", ldap), ("pam", pam)])
+def test_what_is_asked(monkeypatch: pytest.MonkeyPatch, auth_type: str, module: Any) -> None:
+    """The user of the startup packet, the password as it came; a question that breaks is a no, without details."""
+    given: list[tuple[Any, ...]] = []
+
+    def authenticate(*arguments: Any) -> Answer:
+        given.append(arguments)
+        raise RuntimeError("geheim")
+
+    monkeypatch.setattr(module, "authenticate", authenticate)
+    with Outside(auth_type, client_login_timeout=7.0) as b:
+        b.typed("carol", password="geheim")
+        assert b.questions[0]() == Answer(False, "internal error: RuntimeError")
+        if auth_type == "ldap":
+            assert given == [(b.worker.config.ldap, "carol", b"geheim", 7.0)]
+        else:
+            assert given == [("carol", b"geheim", "127.0.0.1")]
 
 
 def test_too_many_questions() -> None:
