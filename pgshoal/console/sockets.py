@@ -262,6 +262,9 @@ class Snapshot:
     def _application_name(self, server: Server) -> str:
         if server.state in (ServerState.LOGIN, ServerState.CANCEL):
             return ""
+        ready = self.worker.replication.ready.get(server.conn)
+        if ready is not None:
+            return dict(ready).get("application_name", "")
         try:
             return self.worker.engine.parameters(server.conn).get("application_name", "")
         except RuntimeError:  # logged in, and not enrolled yet
