@@ -16,13 +16,14 @@ from pgshoal.config.load import load
 from pgshoal.config.model import Config
 from pgshoal.errors import ConfigError
 from pgshoal.fleet import hygiene, signals, takeover, upgrade
+from pgshoal.fleet.cpus import affinity
 from pgshoal.fleet.listening import CannotListen
 from pgshoal.fleet.pidfile import Fatal, Pidfile
 from pgshoal.fleet.supervisor import Supervisor
 from pgshoal.fleet.takeover import Estate
 from pgshoal.worker import account
 from pgshoal.worker.log import Log
-from pgshoal.worker.reload import warn_unbuilt
+from pgshoal.worker.reload import check_log_file, warn_unbuilt
 from pgshoal.worker.welcome import PGBOUNCER_VERSION
 
 
@@ -65,7 +66,9 @@ def _try(estate: Estate, config_path: str, overrides: Mapping[str, str] | None) 
     """For an older supervisor that wants to become this program: whether that would work, and if not, one line why."""
     try:
         takeover.attempt(estate)
-        upgrade.fitting(load(config_path, overrides), estate)
+        config = upgrade.fitting(load(config_path, overrides), estate)
+        affinity(config.settings.worker_cpu_affinity, estate["workers"])
+        check_log_file(config)
         # The workers will be of this program too.
         importlib.import_module("pgshoal.worker.run")
     except (takeover.CannotTakeOver, ConfigError, ImportError, OSError) as error:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from pgshoal.fleet import takeover
+from pgshoal.fleet.ledger import Ledger
 from pgshoal.fleet.pidfile import Fatal, Pidfile
 from pgshoal.fleet.run import main
 from pgshoal.worker import account
@@ -48,6 +51,37 @@ def test_unknown_account() -> None:
     """A user= that does not exist is named."""
     with pytest.raises(LookupError, match="could not find user 'no-such-account' to switch to"):
         account.become("no-such-account")
+
+
+@pytest.fixture
+def estate(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What an older supervisor hands over when it only asks."""
+    ledger = Ledger.create(4)
+    state = {"workers": 1, "kept": {"workers": 1}, "ledger": ledger.fd, "bells": list(ledger.bells)}
+    monkeypatch.setenv(takeover.TRY, str(takeover.write(state)))
+    yield
+    ledger.close()
+    ledger.close_descriptors()
+
+
+@pytest.mark.parametrize(
+    ("line", "wrong"),
+    [
+        ("listen_port = 7000", ""),
+        ("pool_mode = swimming", "pool_mode = swimming"),
+        ("worker_cpu_affinity = 4000", "worker_cpu_affinity = 4000"),
+        ("logfile = /nowhere/log", "logfile = /nowhere/log"),
+    ],
+)
+@pytest.mark.usefixtures("estate")
+def test_whether_it_could_take_over(tmp_path: Path, capfd: pytest.CaptureFixture[str], line: str, wrong: str) -> None:
+    """A trial starts nothing; what would stop the new program is said in one line."""
+    path = tmp_path / "x.ini"
+    path.write_text(f"[pgbouncer]\n{line}\n")
+    assert main(str(path)) == (1 if wrong else 0)
+    said = capfd.readouterr().err
+    assert wrong in said
+    assert len(said.splitlines()) == (1 if wrong else 0)
 
 
 def test_pidfile_of_a_living_process(tmp_path: Path) -> None:
