@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import socket
+import tempfile
 import threading
 from pathlib import Path
 from types import TracebackType
@@ -36,11 +38,13 @@ class NameServer:
         #: (name, type) in the order they were asked for
         self.asked: list[tuple[str, str]] = []
         self.silent = False
+        self.folder = Path(tempfile.mkdtemp(prefix="pgshoal-names-"))
+        self.folder.chmod(0o755)
         self._thread = threading.Thread(target=self._serve, daemon=True)
 
-    def resolv_conf(self, folder: Path, *lines: str) -> str:
-        """The path of a resolver configuration that names this server."""
-        path = folder / "resolv.conf"
+    def resolv_conf(self, *lines: str) -> str:
+        """The path of a resolver configuration that names this server; everybody may read it."""
+        path = self.folder / "resolv.conf"
         path.write_text("\n".join((f"nameserver 127.0.0.1:{self.port}", "options timeout:1 attempts:2", *lines, "")))
         return str(path)
 
@@ -96,3 +100,4 @@ class NameServer:
             last.sendto(b"", ("127.0.0.1", self.port))
         self._thread.join()
         self._sock.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
