@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import os
 import pickle
@@ -55,6 +56,7 @@ def main(channel_fd: int, ledger_fd: int, bell_fds: list[int]) -> int:
     try:
         _open_log(config, log)
         _bind(boot["cpus"], log)
+        _name(f"pgshoal-{place.number}")
         ledger = Ledger.attach(ledger_fd, bell_fds, place.seat)
         return _serve(config, place, ledger, sock, log)
     except BootFailed as error:
@@ -80,6 +82,12 @@ def _bind(cpus: list[int], log: Log) -> None:
             os.sched_setaffinity(0, cpus)
         except OSError as error:
             log.warning(f"worker_cpu_affinity: cannot run on CPU {','.join(map(str, cpus))} only: {error.strerror}")
+
+
+def _name(text: str) -> None:
+    """What top and ps show beside the process."""
+    with contextlib.suppress(OSError), open("/proc/self/comm", "w") as file:
+        file.write(text)
 
 
 def _open_log(config: Config, log: Log) -> None:

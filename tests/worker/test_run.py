@@ -103,6 +103,7 @@ def test_it_serves_answers_and_ends_as_told(make: Callable[..., Parent], engine:
     parent = make(engine=engine)
     serving(parent)
     assert (parent.heard[0]["pid"], parent.heard[0]["engine"]) == (parent.pid, engine)
+    assert Path(f"/proc/{parent.pid}/comm").read_text() == "pgshoal-0\n"
     answers: list[Message | None] = []
     parent.channel.ask("ping", answers.append)
     parent.until(lambda: bool(answers))
