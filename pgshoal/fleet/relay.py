@@ -23,7 +23,10 @@ GATHER_LIMIT_S: Final = 2.0
 #: {"error": key of a refusal} or {"reached": False if it was taken back before it was reached}.
 Result = dict[str, Any]
 Answer = Callable[[Result], None]
+#: (database, user)
 Pair = tuple[str, str]
+#: An entry of `welcomes` in the state of `boot`.
+Welcome = dict[str, Any]
 
 
 class Act:
@@ -74,9 +77,9 @@ class Relay:
         self.rounds = Rounds()
         self.reconfigure = Reconfigure(supervisor, self.rounds, self._changed)
         self._acts: dict[tuple[Child, int], Act] = {}
-        self._welcomes: dict[Pair, Any] = {}
+        self._welcomes: dict[Pair, Welcome] = {}
         #: what each worker that does not serve yet was booted with
-        self._booted: dict[Child, tuple[dict[str, Any], dict[Pair, Any]]] = {}
+        self._booted: dict[Child, tuple[dict[str, Any], dict[Pair, Welcome]]] = {}
         self._commands: Mapping[str, Callable[[Child, Message], None]] = {
             "reload": self._reload,
             "set": self._set,
@@ -88,7 +91,7 @@ class Relay:
     def adopt(self) -> None:
         """Go on with the supervisor's state after a re-execution."""
         kept = self._fleet.state["welcomes"]
-        self._welcomes = {(each["database"], each["user"]): each["parameters"] for each in kept}
+        self._welcomes = {(each["database"], each["user"]): each for each in kept}
 
     # -- workers come and go
 
@@ -112,8 +115,9 @@ class Relay:
         for command, database in self.standing.missed(state):
             child.channel.ask("act", lambda answer: None, {"command": command, "argument": database})
         for pair in welcomes.keys() | self._welcomes.keys():
-            if welcomes.get(pair) is not self._welcomes.get(pair):
-                _send_welcome(child, pair, self._welcomes.get(pair))
+            found = self._welcomes.get(pair)
+            if found is not welcomes.get(pair):
+                child.channel.send("welcome", found or {"database": pair[0], "user": pair[1], "parameters": None})
 
     def died(self, child: Child) -> None:
         """Its sessions wait for nothing; what it has counted is kept."""
@@ -253,27 +257,26 @@ class Relay:
     # -- what others need not ask a server for
 
     def _welcome(self, child: Child, message: Message) -> None:
-        pair, parameters = (message["database"], message["user"]), message["parameters"]
-        if parameters is None:
-            self._welcomes.pop(pair, None)
-        else:
-            self._welcomes[pair] = parameters
-        self._keep_welcomes()
+        pair = message["database"], message["user"]
+        entry = {name: message[name] for name in ("database", "user", "parameters")}
+        kept: list[Welcome] = self._fleet.state["welcomes"]
+        old = self._welcomes.pop(pair, None)
+        if old is not None:
+            kept.remove(old)
+        if entry["parameters"] is not None:
+            self._welcomes[pair] = entry
+            kept.append(entry)
+        elif old is None:
+            return  # it was forgotten already, by a RECONNECT that all have heard of
         for other in self._fleet.others(child):
-            _send_welcome(other, pair, parameters)
+            other.channel.send("welcome", entry)
 
     def _forget_welcomes(self, databases: set[str] | None) -> None:
         """Of these databases, or all; the workers forget by themselves."""
         for pair in list(self._welcomes):
             if databases is None or pair[0] in databases:
                 del self._welcomes[pair]
-        self._keep_welcomes()
-
-    def _keep_welcomes(self) -> None:
-        self._fleet.state["welcomes"] = [
-            {"database": database, "user": user, "parameters": found}
-            for (database, user), found in self._welcomes.items()
-        ]
+        self._fleet.state["welcomes"] = list(self._welcomes.values())
 
     def _changed(self, found: Changes) -> None:
         """A new configuration is in effect."""
@@ -282,7 +285,3 @@ class Relay:
         self.standing.forget([name for name in {*paused, *disabled} if config.database(name) is None])
         auto = {name for name, _ in self._welcomes if name not in config.databases}
         self._forget_welcomes(None if found.server_tls else {*found.databases_dirty, *found.databases_removed, *auto})
-
-
-def _send_welcome(child: Child, pair: Pair, parameters: Any) -> None:
-    child.channel.send("welcome", {"database": pair[0], "user": pair[1], "parameters": parameters})

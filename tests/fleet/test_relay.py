@@ -179,6 +179,9 @@ def test_welcomes_go_to_the_others_and_to_those_who_come() -> None:
     assert hands.head.state["welcomes"] == [told]
     hands.order(hands.links[0], "RECONNECT", "app")
     assert hands.head.state["welcomes"] == []
+    heard = len(hands.who("welcome"))
+    hands.links[0].send("welcome", {**told, "parameters": None})
+    assert len(hands.who("welcome")) == heard
 
 
 def test_a_request_nobody_knows() -> None:
