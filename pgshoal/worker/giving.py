@@ -40,9 +40,10 @@ class Giving:
     def rung(self) -> None:
         """Somebody waits for a slot, or one is free."""
         self.worker.fleet.ledger.drain_bell()
-        self.worker.growth.freed()
+        changed = self.worker.growth.freed()
         self.look()
-        self.worker.settle()
+        if changed or self._some_spare:
+            self.worker.settle()
 
     def attend(self) -> None:
         """Look again soon; not quite so soon while there is nothing to give."""

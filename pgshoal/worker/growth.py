@@ -62,14 +62,17 @@ class Growth:
             self.worker.servers.refuse_starved(pool)
             self._hungry[number] = pool
 
-    def freed(self) -> None:
-        """A backend is gone, here or in another worker: those that wait may grow."""
+    def freed(self) -> bool:
+        """A backend is gone, here or in another worker: those that wait may grow. True if there are such."""
+        found = False
         for number in list(self._full):
             waiting = self.worker.pools.by_id.get(number)
             if waiting is None:
                 self._set_full(number, False)
             elif self.worker.budget.may_grow(waiting):
                 self.want(waiting)
+                found = True
+        return found
 
     def recheck(self) -> bool:
         """Pools that wait: perhaps nobody in them waits any more, or another pool here has an idle server for them.

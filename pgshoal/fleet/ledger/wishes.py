@@ -9,7 +9,7 @@ from typing import Final
 from pgshoal.fleet.ledger.memory import ANYBODY, AWAKE_US, Memory
 
 #: Holders are rung again for the same wish after this time.
-RING_AGAIN_US: Final = 100_000
+RING_AGAIN_US: Final = 150_000
 
 Key = tuple[int, ...]
 
