@@ -171,6 +171,8 @@ class Pools:
 
     def drop(self, pool: Pool) -> bool:
         """Forget a pool without connections; False while the engine still flushes some, then `expire` tries again."""
+        if self.by_id.get(pool.id) is not pool:
+            return True  # a replication client's, which goes with its client
         key = (pool.database.name, pool.user.name)
         if self.by_key.get(key) is pool:
             del self.by_key[key]

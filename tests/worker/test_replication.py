@@ -420,6 +420,31 @@ def test_kill_ends_it(benches: Any) -> None:
     assert not bench.worker.pools.by_id
 
 
+def test_kill_during_the_servers_login(benches: Any) -> None:
+    """KILL reaches those who still wait for their server, and the pools of others behind them."""
+    bench = benches()
+    clients = [enter(bench), enter(bench), bench.login()]
+    bench.worker.pause.kill(bench.worker.pools.databases["app"])
+    bench.worker.drain()
+    assert [bench.error(client) for client in clients] == ["database removed"] * 3
+    bench.pass_time(0.4)
+    assert not bench.worker.servers.by_conn
+    assert not bench.worker.pools.by_id
+
+
+@pytest.mark.parametrize("mode", ["servers", "clients"])
+def test_shutdown_waits_for_streams(benches: Any, mode: Any) -> None:
+    """Both ways to end wait for the client; one without a server yet is refused where servers are awaited."""
+    bench = benches()
+    client, _ = streaming(bench)
+    early = enter(bench)
+    bench.worker.pause.shutdown(mode)
+    bench.worker.drain()
+    bench.pass_time(0.4)
+    assert bench.error(early) == ("server shutting down" if mode == "servers" else "")
+    assert bench.engine.facts(client).mode == "linked"
+
+
 def test_crash_in_a_stream(benches: Any) -> None:
     """The client is told that its server is gone."""
     bench = benches()
