@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from pgshoal.config import effective
 from pgshoal.errors import Refused
 from pgshoal.policy.growth import RETRY_LEAST_S
-from pgshoal.policy.hosts import GOOD, Health, Place, Session, Turns, best, fits, misfit, session_of
+from pgshoal.policy.hosts import GOOD, SECOND, Health, Place, Session, Turns, best, fits, misfit, session_of
 from pgshoal.worker.records import Pool, Server, ServerState
 from pgshoal.worker.server_queries import SessionQuery
 
@@ -59,7 +59,7 @@ class Hosts:
         places = [(address, entry.port) for address in name.addresses]
         return max(rank, min(self.health.rank(place, entry.target_session_attrs, now_us) for place in places))
 
-    def _another(self, pool: Pool, least: int = GOOD) -> bool:
+    def _another(self, pool: Pool, least: int = SECOND) -> bool:
         """Whether some host of the pool is as good as that."""
         hosts = effective.server_hosts(self.worker.config, pool.database.config)
         return any(self._rank(pool, host) <= least for host in hosts)
@@ -120,13 +120,13 @@ class Hosts:
             servers.login_failed(server, "server does not say what its sessions are like")
             return
         self.health.learned(_place(server), session, self.worker.engine.now_us(), self._retry_us())
-        if fits(session, wanted) or (wanted == "prefer-standby" and not self._another(pool)):
+        if fits(session, wanted) or (wanted == "prefer-standby" and not self._another(pool, GOOD)):
             self._checked_us[pool.id, _place(server)] = self.worker.engine.now_us()
             good()
             return
         reason = f"{misfit(session)} (target_session_attrs={wanted})"
         servers.close(server, reason)
-        servers.missed(pool, reason, self._another(pool))
+        servers.missed(pool, reason, self._another(pool, GOOD))
 
     def tick(self) -> None:
         """Look again at what the sessions of open servers are like, one of each host."""

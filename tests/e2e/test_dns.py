@@ -98,7 +98,7 @@ def test_addresses_take_turns(everywhere: Postgres, names: NameServer, make: Mak
 
 
 def test_changed_answers_drain_old_servers(everywhere: Postgres, names: NameServer, make: MakePooler) -> None:
-    """After dns_max_ttl (0 s) the next connection asks anew, whatever the answer's TTL; servers of a lost address go."""
+    """After dns_max_ttl (0 s) the next connection asks anew, whatever the answer's TTL; lost addresses go."""
     pooler = make({"app": entry(everywhere, pool_size=2)}, resolv_conf=names.resolv_conf(), dns_max_ttl=0)
     with pooler.connect() as held:
         held.execute("begin")
