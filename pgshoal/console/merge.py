@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from pgshoal.console import sockets
@@ -126,15 +126,15 @@ def _average(found: Gathered, name: str) -> Totals:
 
 
 def _stats(found: Gathered) -> list[Row]:
-    return [(name, *astuple(each), *astuple(_average(found, name))) for name, each in _totals(found)]
+    return [(name, *each.counts, *_average(found, name).counts) for name, each in _totals(found)]
 
 
 def _stats_totals(found: Gathered) -> list[Row]:
-    return [(name, *astuple(each)) for name, each in _totals(found)]
+    return [(name, *each.counts) for name, each in _totals(found)]
 
 
 def _stats_averages(found: Gathered) -> list[Row]:
-    return [(name, *astuple(_average(found, name))) for name, _ in _totals(found)]
+    return [(name, *_average(found, name).counts) for name, _ in _totals(found)]
 
 
 def _overall(found: Gathered) -> list[Row]:
@@ -142,7 +142,7 @@ def _overall(found: Gathered) -> list[Row]:
     shown = (("total", whole), ("avg", overall(found.deltas, found.period_us)))
     names = [name for _, _, name, _ in COUNTERS]
     return [
-        (f"{prefix}_{name}", value) for prefix, each in shown for name, value in zip(names, astuple(each), strict=True)
+        (f"{prefix}_{name}", value) for prefix, each in shown for name, value in zip(names, each.counts, strict=True)
     ]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from pgshoal.config import effective
@@ -261,7 +261,7 @@ def _state(worker: Worker, console: AdminConsole) -> list[Row]:
 
 def _stats(worker: Worker, console: AdminConsole) -> list[Row]:
     """(database, totals): the supervisor knows the averages."""
-    return [(name, *astuple(each)) for name, each in worker.stats.by_database().items()]
+    return [(name, *counts) for name, counts in worker.stats.counts().items()]
 
 
 def _peers(worker: Worker, console: AdminConsole) -> list[Row]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple
 from typing import TYPE_CHECKING, Any, Final
 
 from pgshoal.policy.access import CONSOLE_DATABASE
@@ -28,9 +27,9 @@ class Figures:
 
     def __init__(self, supervisor: Supervisor) -> None:
         self._fleet = supervisor
-        self._latest: dict[Child, Counted] = {}
+        self._latest: dict[Child, dict[str, Totals]] = {}
         #: of workers that a former supervisor had, until they are attached; by generation
-        self._inherited: dict[int, Counted] = {}
+        self._inherited: dict[int, dict[str, Totals]] = {}
         self._carried: dict[str, Totals] = {}
         self._older: dict[str, Totals] = {}
         self._newer: dict[str, Totals] = {}
@@ -44,9 +43,14 @@ class Figures:
         """A new worker, or one that was taken over."""
         self._latest[child] = self._inherited.pop(child.generation, {})
 
-    def heard(self, child: Child, databases: Mapping[str, Sequence[int]]) -> None:
-        """A worker's totals so far."""
-        self._latest[child] = _read(databases)
+    def heard(self, child: Child, databases: Mapping[str, Sequence[int] | None]) -> None:
+        """What has changed of a worker's totals; None: it has no pool of that database any more."""
+        latest = self._latest.setdefault(child, {})
+        for name, counts in databases.items():
+            if counts is None:
+                latest.pop(name, None)
+            else:
+                latest[name] = Totals(*counts)
 
     def died(self, child: Child) -> None:
         """What it had counted is kept."""
@@ -103,8 +107,8 @@ class Figures:
             if name != CONSOLE_DATABASE and config.database(name) is None:
                 del self._carried[name]
         return {
-            "rows": [[name, *astuple(each)] for name, each in self._carried.items()],
-            "deltas": [[name, *astuple(each)] for name, each in self._deltas().items()],
+            "rows": [[name, *each.counts] for name, each in self._carried.items()],
+            "deltas": [[name, *each.counts] for name, each in self._deltas().items()],
             "period_us": self._period_us(),
         }
 
@@ -137,7 +141,7 @@ class Figures:
 
 
 def _written(counted: Counted) -> dict[str, list[int]]:
-    return {name: list(astuple(each)) for name, each in counted.items()}
+    return {name: list(each.counts) for name, each in counted.items()}
 
 
 def _read(written: Mapping[str, Sequence[int]]) -> dict[str, Totals]:

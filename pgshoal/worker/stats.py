@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import astuple, dataclass, fields
+from dataclasses import dataclass, fields
+from operator import add, attrgetter, sub
 from typing import TYPE_CHECKING, Final
 
 from pgshoal.engine.contract import PoolStats
@@ -25,22 +26,31 @@ class Totals(PoolStats):
 
     client_login_count: int = 0
 
+    @property
+    def counts(self) -> Counts:
+        """All of them, in order. There may be thousands of these, every second: `astuple` is too slow."""
+        found: Counts = _ALL(self)
+        return found
+
     def plus(self, other: Totals) -> Totals:
         """The sum of both."""
-        return Totals(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
+        return Totals(*map(add, self.counts, other.counts))
 
     def since(self, earlier: Totals) -> Totals:
         """What came after `earlier`; never below zero, because a pool's counters die with it."""
-        return Totals(*(max(0, a - b) for a, b in zip(astuple(self), astuple(earlier), strict=True)))
+        return Totals(*(max(0, more) for more in map(sub, self.counts, earlier.counts)))
 
 
+Counts = tuple[int, ...]
 #: By database.
 Counted = Mapping[str, Totals]
+_OF_ENGINE: Final = attrgetter(*(f.name for f in fields(PoolStats)))
+_ALL: Final = attrgetter(*(f.name for f in fields(Totals)))
 
 
 def total(parts: Iterable[Totals]) -> Totals:
     """The sum of all."""
-    return Totals(*(sum(column) for column in zip(*map(astuple, parts), strict=True)))
+    return Totals(*(sum(column) for column in zip(*(part.counts for part in parts), strict=True)))
 
 
 def added(parts: Iterable[Counted]) -> dict[str, Totals]:
@@ -90,40 +100,35 @@ class Stats:
         self.console_logins = 0
         #: by database: what replication clients that have left have counted; their pools end with them
         self._kept: dict[str, Totals] = {}
-        self._reported: dict[str, Totals] = {}
+        self._reported: dict[str, Counts] = {}
         self._reported_us = worker.engine.now_us()
 
     def of_pool(self, pool: Pool) -> Totals:
         """A pool's totals now."""
-        raw = self.worker.engine.pool_stats(pool.id)
-        return Totals(
-            raw.server_assignment_count,
-            raw.xact_count,
-            raw.query_count,
-            raw.client_bytes,
-            raw.server_bytes,
-            raw.xact_time_us,
-            raw.query_time_us,
-            raw.wait_time_us,
-            raw.client_parse_count,
-            raw.server_parse_count,
-            raw.bind_count,
-            pool.client_logins,
-        )
+        return Totals(*self._of_pool(pool))
+
+    def _of_pool(self, pool: Pool) -> Counts:
+        return (*_OF_ENGINE(self.worker.engine.pool_stats(pool.id)), pool.client_logins)
 
     def keep(self, database: str, totals: Totals) -> None:
         """A replication client has left, its pool is dropped."""
         self._kept[database] = totals.plus(self._kept.get(database, Totals()))
 
     def by_database(self) -> dict[str, Totals]:
-        """Totals of each database that has a pool, and of the console, each command of which is a transaction too."""
-        queries = self.console_queries
+        """Totals of each database that has a pool or had a stream, and of the console."""
+        return {name: Totals(*counts) for name, counts in self.counts().items()}
+
+    def counts(self) -> dict[str, Counts]:
+        """The same as they travel. Each command of the console is a transaction too."""
         pools = self.worker.pools
         self._kept = {name: kept for name, kept in self._kept.items() if name in pools.databases}
-        found = added([self._kept, *({pool.database.name: self.of_pool(pool)} for pool in pools.by_id.values())])
+        found = {name: kept.counts for name, kept in self._kept.items()}
+        for pool in pools.by_id.values():
+            name, mine = pool.database.name, self._of_pool(pool)
+            found[name] = tuple(map(add, found[name], mine)) if name in found else mine
         found[CONSOLE_DATABASE] = Totals(
-            xact_count=queries, query_count=queries, client_login_count=self.console_logins
-        )
+            xact_count=self.console_queries, query_count=self.console_queries, client_login_count=self.console_logins
+        ).counts
         return found
 
     def tick(self, now_us: int) -> None:
@@ -134,8 +139,10 @@ class Stats:
             self.report()
 
     def report(self) -> None:
-        """Tell the supervisor what has changed since the last time, if anything."""
-        now = self.by_database()
-        if now != self._reported:
+        """Tell the supervisor what has changed since the last time, if anything; None for what has no pool any more."""
+        now, before = self.counts(), self._reported
+        changed: dict[str, Counts | None] = {name: each for name, each in now.items() if before.get(name) != each}
+        changed |= dict.fromkeys(before.keys() - now.keys())
+        if changed:
             self._reported = now
-            self.worker.fleet.send("totals", {"databases": {name: astuple(each) for name, each in now.items()}})
+            self.worker.fleet.send("totals", {"databases": changed})

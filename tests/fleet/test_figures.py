@@ -41,6 +41,17 @@ def test_reports_replace_each_other_until_death() -> None:
     assert carried(fleet) == {"app": Totals(query_count=14)}
 
 
+def test_only_what_has_changed_is_reported() -> None:
+    """What a worker does not speak of stands; a pool that was dropped takes its counts along."""
+    fleet = head()
+    link = fleet.start()
+    tell(link, query_count=1)
+    tell(link, "pgbouncer", query_count=2)
+    link.send("totals", {"databases": {"app": None, "never": None}})
+    fleet.die(fleet.children[0])
+    assert carried(fleet) == {"pgbouncer": Totals(query_count=2)}
+
+
 def test_databases_that_are_gone() -> None:
     """Are not carried on; the console's row is no database."""
     fleet = head()

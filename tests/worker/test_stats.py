@@ -73,8 +73,15 @@ def test_the_supervisor_hears_of_what_has_changed(bench: Bench) -> None:
     app, console = Totals(*told[0]["app"]), Totals(*told[0]["pgbouncer"])
     assert (app.query_count, app.client_login_count, console.query_count) == (3, 1, 2)
     bench.say(client, m.query("select 1"))
+    bench.answer(server)
     bench.pass_time(1)
-    assert len([verb for verb, _ in bench.fleet.sent if verb == "totals"]) == 2
+    bench.say(client, m.message(b"X"))
+    bench.worker.servers.close(bench.worker.servers.by_conn[server], "age")
+    bench.worker.pools.drop(bench.worker.pools.by_key["app", "alice"])
+    bench.pass_time(1)
+    told = [fields["databases"] for verb, fields in bench.fleet.sent if verb == "totals"]
+    assert [list(each) for each in told] == [["app", "pgbouncer"], ["app"], ["app"]]
+    assert (Totals(*told[1]["app"]).query_count, told[2]["app"]) == (4, None)
 
 
 def test_the_stats_line() -> None:
