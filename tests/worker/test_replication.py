@@ -10,10 +10,7 @@ import pytest
 from pgshoal.worker.records import ServerState
 from tests.support import messages as m
 from tests.worker.bench import Bench, close
-
-QUERY = m.query("IDENTIFY_SYSTEM")
-STREAM = m.query("START_REPLICATION 0/0")
-COPY_BOTH = m.message(b"W", b"\0\0\0")
+from tests.worker.replicas import QUERY, asked, enter, idle_server, streaming
 
 
 @pytest.fixture
@@ -28,45 +25,6 @@ def benches() -> Iterator[Any]:
     yield make
     for bench in made:
         close(bench)
-
-
-def enter(bench: Bench, kind: str = "database", user: str = "alice", **parameters: str) -> int:
-    """A replication client that has sent its startup packet."""
-    conn = bench.engine.accept_manual(1)
-    bench.worker.drain()
-    bench.say(conn, m.startup({"user": user, "database": "app", "replication": kind, **parameters}))
-    return conn
-
-
-def streaming(bench: Bench, **parameters: str) -> tuple[int, int]:
-    """A client and its server in the middle of a stream."""
-    client = enter(bench, **parameters)
-    (server,) = bench.serve(1)
-    bench.heard(client)
-    bench.say(client, STREAM)
-    bench.say(server, COPY_BOTH)
-    assert bench.heard(client) == COPY_BOTH
-    assert bench.heard(server).endswith(STREAM)
-    return client, server
-
-
-def idle_server(bench: Bench, user: str = "alice") -> int:
-    """A server of the shared pool that has answered one query; its client stays."""
-    client = bench.login(user)
-    bench.say(client, m.query("select 1"))
-    (server,) = bench.serve(1)
-    bench.answer(server)
-    bench.heard(server)
-    return server
-
-
-def asked(bench: Bench, conn: int) -> dict[str, str]:
-    """The parameters of the startup packet a server got."""
-    bench.connect(conn)
-    bench.heard(conn)
-    bench.say(conn, b"N")
-    words = [word.decode() for word in bench.heard(conn)[8:].split(b"\0")]
-    return dict(zip(words[0:-2:2], words[1:-1:2], strict=False))
 
 
 @pytest.mark.parametrize(("kind", "word"), [("database", "database"), ("true", "yes"), ("on", "yes"), ("1", "yes")])
@@ -195,97 +153,6 @@ def test_leaving_during_the_servers_login(benches: Any, stage: str) -> None:
     bench.serve(1)
 
 
-def test_full_pool_gives_one_idle_server(benches: Any) -> None:
-    """Of two idle servers one is evicted, and the client has its own as soon as that is gone."""
-    bench = benches(default_pool_size=2)
-    first = bench.login()
-    (one,) = bench.serve(1)
-    second = bench.login()
-    for client in (first, second):
-        bench.say(client, m.query("begin"))
-    (two,) = bench.serve(1)
-    bench.answer(one)
-    bench.answer(two)
-    replica = enter(bench)
-    assert [bench.alive(one), bench.alive(two)].count(True) == 1
-    bench.pass_time(0.4)
-    bench.serve(1)
-    assert bench.heard(replica).endswith(m.ready())
-    assert bench.log.has("evicted for pool_size")
-    assert len(bench.worker.servers.by_conn) == 2
-
-
-def test_above_pool_size_one_is_enough(benches: Any) -> None:
-    """A pool that lives on its reserve gives one server for one client too, and stays as large as it was."""
-    bench = benches(default_pool_size=1, reserve_pool_size=1, reserve_pool_timeout=1.0)
-    first, second = bench.login(), bench.login()
-    (one,) = bench.serve(1)
-    for client in (first, second):
-        bench.say(client, m.query("begin"))
-    bench.pass_time(1.1)
-    (two,) = bench.serve(1)
-    bench.answer(one)
-    bench.answer(two)
-    assert bench.alive(one)
-    assert bench.alive(two)
-    enter(bench)
-    assert [bench.alive(one), bench.alive(two)].count(True) == 1
-    bench.pass_time(0.4)
-    bench.serve(1)
-    assert len(bench.worker.servers.by_conn) == 2
-
-
-def test_full_pool_without_idle_servers(benches: Any) -> None:
-    """The next server that is released is closed for it, though others wait too, if it has waited longest."""
-    bench = benches(default_pool_size=1)
-    first, second = bench.login(), bench.login()
-    (one,) = bench.serve(1)
-    bench.say(first, m.query("select 1"))
-    replica = enter(bench)
-    bench.pass_time(0.1)
-    bench.say(second, m.query("select 2"))
-    assert bench.alive(one)
-    bench.answer(one)
-    assert not bench.alive(one)
-    bench.pass_time(0.4)
-    bench.serve(1)
-    assert bench.heard(replica).endswith(m.ready())
-
-
-def test_nothing_is_closed_for_a_client_that_left(benches: Any) -> None:
-    """A busy server that was to make room serves on when nobody needs the room."""
-    bench = benches(default_pool_size=1)
-    first = bench.login()
-    (one,) = bench.serve(1)
-    bench.say(first, m.query("select 1"))
-    replica = enter(bench)
-    bench.leave(replica)
-    bench.answer(one)
-    assert bench.alive(one)
-
-
-def test_waiting_for_room_has_its_limit(benches: Any) -> None:
-    """query_wait_timeout holds for a client that is still without a server."""
-    bench = benches(default_pool_size=1, query_wait_timeout=5.0)
-    streaming(bench)
-    late = enter(bench)
-    bench.pass_time(4.9)
-    assert bench.error(late) == ""
-    bench.pass_time(0.2)
-    assert bench.error(late) == "query_wait_timeout"
-
-
-def test_other_limits_count_too(benches: Any) -> None:
-    """max_db_connections: another user's idle server is evicted for it."""
-    bench = benches(max_db_connections=1)
-    shared = idle_server(bench, "bob")
-    enter(bench)
-    assert not bench.alive(shared)
-    bench.pass_time(0.4)
-    bench.serve(1)
-    assert bench.log.has("evicted for max_db_connections")
-
-
 def test_refused_login_is_its_own_affair(benches: Any) -> None:
     """The client hears `login failed`, the log why; ordinary clients of the same pool are not concerned."""
     bench = benches()
@@ -334,15 +201,6 @@ def test_no_limit_of_time_holds_for_a_stream(benches: Any) -> None:
     assert bench.error(client) == bench.error(silent) == ""
     assert bench.alive(server)
     assert bench.alive(other)
-
-
-def test_min_pool_size_is_for_the_shared_pool(benches: Any) -> None:
-    """A replication client's pool is never filled."""
-    bench = benches(min_pool_size=3)
-    enter(bench)
-    bench.serve(1)
-    bench.pass_time(1.0)
-    assert bench.new_servers() == []
 
 
 @pytest.mark.parametrize("state", ["silent", "streaming"])
@@ -512,17 +370,6 @@ def test_streams_do_not_move(benches: Any) -> None:
     assert bench.worker.servers.by_conn[server].state is ServerState.STREAM
     bench.say(silent, QUERY)
     assert bench.heard(server).endswith(QUERY)
-
-
-def test_forced_user(benches: Any) -> None:
-    """The entry's user replicates, and its pool is the one that must have room."""
-    bench = benches({"app": "user=bob password=x"}, default_pool_size=1)
-    shared = idle_server(bench)
-    enter(bench)
-    assert not bench.alive(shared)
-    bench.pass_time(0.4)
-    (server,) = bench.new_servers()
-    assert asked(bench, server)["user"] == "bob"
 
 
 def test_login_attempt_is_logged(benches: Any) -> None:
