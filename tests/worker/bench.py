@@ -190,7 +190,7 @@ def entry(name: str, text: str) -> DatabaseConfig:
         given[key] = int(value) if value.isdigit() and key not in ("user", "password") else value
     if "password" in given:
         given["password"] = Secret("plain", str(given["password"]))
-    hosts = (str(given.pop("host", "127.0.0.1")),)
+    hosts = tuple(str(given.pop("host", "127.0.0.1")).split(","))
     return DatabaseConfig(name, hosts=hosts, **given)
 
 
