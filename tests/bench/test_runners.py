@@ -8,6 +8,7 @@ import pytest
 
 from pgshoal.bench import runners
 from pgshoal.bench.experiments import EXPERIMENTS
+from pgshoal.bench.fleets import pids
 from pgshoal.bench.stand import Sizes, Stand
 from pgshoal.demo.pooler import Pooler
 
@@ -51,3 +52,36 @@ def test_memory_stays_bounded(stand: Stand, pooler: Pooler, monkeypatch: pytest.
     monkeypatch.setattr(runners, "UNREAD_S", 1.0)
     figures = runners.run_memory(stand, pooler, BY_NAME["memory"])
     assert {name: value for name, value in figures.items() if value >= 16} == {}
+
+
+def test_an_idle_worker_is_small(stand: Stand) -> None:
+    """No worker without clients has more than 40 MB, whoever is the largest."""
+    experiment = BY_NAME["workers"]
+    with stand.pooler("least", experiment) as fleet:
+        runners.warm_up(stand, fleet, experiment)
+        figures = runners.run_workers(stand, fleet, experiment)
+    assert 0 < figures["private"] <= figures["largest"] <= 40
+    assert figures["supervisor"] > 0
+
+
+def test_stranded_clients_use_what_the_fleet_has(stand: Stand) -> None:
+    """All of them are on two workers of four, and the pool of eight serves them, as far as the budget lets it."""
+    experiment = BY_NAME["fleet-stranded"]
+    found = {}
+    for budget in experiment.fleets:
+        with stand.pooler(budget, experiment) as fleet:
+            runners.warm_up(stand, fleet, experiment)
+            found[budget] = runners.run_stranded(stand, fleet, experiment)
+    # Queries of 5 ms: four servers cannot answer more than 800 a second, eight can.
+    assert 0 < found["static"]["throughput"] <= 800
+    assert found["elastic"]["throughput"] > found["static"]["throughput"]
+    assert found["elastic"]["p99"] >= found["elastic"]["median"] > 5
+
+
+def test_pgbouncers_side_by_side_are_measured_as_one(stand: Stand) -> None:
+    """Their CPU is that of all processes, and each of them knows the others as peers."""
+    experiment = BY_NAME["fleet-8"]
+    with stand.pooler("4 PgBouncers", experiment) as fleet:
+        runners.warm_up(stand, fleet, experiment)
+        assert len(pids(fleet)) == 4
+        assert runners.run_pgbench(stand, fleet, experiment)["cpu"] > 0
