@@ -216,8 +216,6 @@ def _act(request: Request, undo: Mapping[str, str] | None = None) -> None:
         error = answer.get("error")
         if error:
             raise refuse(str(error), action=ACTIONS.get(command, ""), db=argument)
-        if not answer.get("reached", True):
-            raise refuse("console_interrupted", verb=command)
         return build.command_complete(command)
 
     registered = argument in request.worker.pools.databases

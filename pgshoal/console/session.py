@@ -206,6 +206,9 @@ class Session(Handler):
             return
         self._release(pending)
         try:
+            if answer is not None and answer.get("reached") is False:
+                # By a RESUME, or because another supervisor has taken over in the middle.
+                raise refuse("console_interrupted", verb=pending.command)
             reply = pending.finish(answer)
         except Refused as refused:
             reply = self._error(refused)

@@ -406,6 +406,19 @@ def test_shutdown_is_the_fleets(three: list[Desk]) -> None:
     assert three[0].head.ended == ["clients", "now"]
 
 
+@pytest.mark.parametrize("text", ["show pools", "pause", "reload", "set verbose=1", "restart"])
+def test_another_supervisor_takes_over(three: list[Desk], text: str) -> None:
+    """It knows nothing of what the one before was asked: the command is interrupted, and the session goes on."""
+    link = cast(End, three[0].worker.fleet)
+    ours = cast(End, three[0].child.channel)
+    ours.stopped = True
+    talk = three[0].session()
+    assert ask(talk, text) == []
+    ours.send("", {"re": link._number, "reached": False, "parts": [], "missing": []})
+    assert answered(talk) == f"{text.split()[0].upper()} was interrupted"
+    assert tag(talk, "show version") == "SHOW"
+
+
 def test_the_supervisor_is_stopped(three: list[Desk]) -> None:
     """This worker's rows are shown all the same."""
     calls: list[Any] = []
