@@ -2,35 +2,69 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import pwd
-from typing import Final
-
-#: Imported late by the standard library, or only for one engine: after the switch their files may be out of reach.
-LATE: Final = (
-    "concurrent.futures.thread",
-    "encodings.idna",
-    "linecache",
-    "pgshoal.engine.native",
-    "pgshoal.engine.python",
-    "stringprep",
-    "tracemalloc",
-    "unicodedata",
-)
+import sys
+from collections.abc import Sequence
 
 
 def become(name: str) -> None:
-    """Drop root; raises LookupError if there is no such account."""
+    """Drop root; raises LookupError if there is no such account.
+
+    If only root can enter the interpreter's folder, the program starts anew as the account: it finds its files through
+    descriptors opened before, which pass through every exec and so serve the workers too.
+    """
     try:
         entry = pwd.getpwnam(name)
     except KeyError:
         raise LookupError(f"could not find user '{name}' to switch to") from None
-    for module in LATE:
-        try:
-            importlib.import_module(module)
-        except ImportError:
-            continue  # whoever needs it will say so
+    way = Way()
     os.initgroups(entry.pw_name, entry.pw_gid)
     os.setgid(entry.pw_gid)
     os.setuid(entry.pw_uid)
+    if within_reach():
+        way.close()
+    else:
+        way.execute(["-m", "pgshoal", *sys.argv[1:]])
+
+
+def folders() -> list[str]:
+    """Where this interpreter imports from."""
+    return [entry for entry in dict.fromkeys(sys.path) if os.path.isdir(entry)]
+
+
+def within_reach() -> bool:
+    """Whether the account we are now can execute this same interpreter and import what we can."""
+    places = [sys.base_prefix, *folders()]
+    return os.access(sys.executable, os.X_OK) and all(os.access(place, os.R_OK | os.X_OK) for place in places)
+
+
+class Way:
+    """The interpreter and every folder it imports from, open under names that lead past closed folders."""
+
+    def __init__(self) -> None:
+        self._fds: list[int] = []
+        self._program = self._open(sys.executable, os.O_RDONLY)
+        home = self._open(sys.base_prefix)
+        libraries = [f"{home}/lib", *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
+        self._environment = {
+            "PYTHONHOME": home,
+            "PYTHONPATH": os.pathsep.join(self._open(folder) for folder in folders()),
+            "LD_LIBRARY_PATH": os.pathsep.join(libraries),
+        }
+
+    def _open(self, path: str, flags: int = os.O_RDONLY | os.O_DIRECTORY) -> str:
+        fd = os.open(os.path.realpath(path), flags)
+        self._fds.append(fd)
+        return f"/proc/self/fd/{fd}"
+
+    def close(self) -> None:
+        """Not needed."""
+        for fd in self._fds:
+            os.close(fd)
+
+    def execute(self, arguments: Sequence[str]) -> None:
+        """Run the interpreter with these arguments in this process; does not return."""
+        for fd in self._fds:
+            os.set_inheritable(fd, True)
+        os.execve(self._program, [self._program, *arguments], {**os.environ, **self._environment})

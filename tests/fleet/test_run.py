@@ -12,7 +12,6 @@ from pgshoal.fleet import takeover
 from pgshoal.fleet.ledger import Ledger
 from pgshoal.fleet.pidfile import Fatal, Pidfile
 from pgshoal.fleet.run import main
-from pgshoal.worker import account
 from tests.worker.bench import QuietLog
 
 
@@ -45,12 +44,6 @@ def test_quiet_says_nothing_on_stderr(tmp_path: Path, capfd: pytest.CaptureFixtu
     """--quiet holds for failures too."""
     assert main(str(tmp_path / "none.ini"), quiet=True) == 1
     assert capfd.readouterr().err == ""
-
-
-def test_unknown_account() -> None:
-    """A user= that does not exist is named."""
-    with pytest.raises(LookupError, match="could not find user 'no-such-account' to switch to"):
-        account.become("no-such-account")
 
 
 @pytest.fixture
