@@ -19,6 +19,7 @@ AGAIN_US: Final = 10_000_000
 _ENDED_FIRST: Final = ("server conn crashed?", "connect failed")
 #: Our own reasons to close a server that runs no query.
 _AT_REST: Final = (
+    *_ENDED_FIRST,
     "client disconnect while server was not ready",
     "idle transaction timeout",
     "idle server got dirty",
@@ -34,9 +35,12 @@ class Dying:
     said_us: int
 
 
-def ended_first(reason: str) -> bool:
-    """Whether CLOSED with this reason means that there is no backend any more."""
-    return reason.startswith(_ENDED_FIRST)
+def ended_first(reason: str, tls: bool) -> bool:
+    """Whether CLOSED with this reason means that there is no backend any more.
+
+    The end of a TLS session is not that of its connection: then the supervisor looks at the socket itself.
+    """
+    return reason.startswith(_ENDED_FIRST) and not tls
 
 
 def at_work(reason: str) -> bool:

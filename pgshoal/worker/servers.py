@@ -88,7 +88,7 @@ class Servers:
                 self.missed(pool, "server DNS lookup failed", self.hosts.unknown(pool, host))
             return
         engine, port = self.worker.engine, pool.database.config.port
-        address = self.hosts.address(pool, addresses)
+        address = self.hosts.address(pool, host, addresses)
         target = endpoint(address, port)
         try:
             conn = engine.connect(target, self.options)
@@ -225,7 +225,7 @@ class Servers:
     def gone(self, server: Server, reason: str) -> None:
         """The engine says a server is gone."""
         self._forget(server, reason)
-        if ended_first(reason):
+        if ended_first(reason, bool(server.tls)):
             self.worker.escrow.lost(server)
         else:
             self.worker.escrow.bury(server, at_work(reason))
@@ -297,7 +297,6 @@ class Servers:
         if reason:
             self.close(server, reason)
         elif server.recheck:
-            server.state = ServerState.TESTED
             self.hosts.look(server, lambda: self._reset(server))
         else:
             self._reset(server)

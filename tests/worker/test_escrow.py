@@ -83,6 +83,15 @@ def test_a_server_that_says_goodbye_first_is_lost(benches: Any) -> None:
     assert bench.error(client) == "server conn crashed?"
 
 
+def test_the_end_of_a_tls_session_is_looked_at(benches: Any) -> None:
+    """It can be torn without the backend's end: the supervisor reads the socket itself."""
+    bench = benches()
+    _, server = linked(bench)
+    bench.worker.servers.by_conn[server].tls = "TLSv1.3/TLS_AES_256_GCM_SHA384"
+    bench.leave(server)
+    assert told(bench)[0] is False
+
+
 def test_an_idle_server_is_buried_in_peace(benches: Any) -> None:
     """No cancel request is needed for it."""
     bench = benches(server_idle_timeout=1.0)
