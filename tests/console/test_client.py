@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import threading
@@ -32,7 +33,8 @@ class Desk:
 
     def _serve(self) -> None:
         client, _ = self._listener.accept()
-        with client:
+        # A client that has heard enough may leave in the middle of an answer.
+        with client, contextlib.suppress(BrokenPipeError, ConnectionResetError):
             for answer in self._answers:
                 self.heard.append(client.recv(65536))
                 for at in range(0, len(answer), 7):
