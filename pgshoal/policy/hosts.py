@@ -76,6 +76,11 @@ class Health:
     def __init__(self) -> None:
         self._known: dict[Place, _Known] = {}
 
+    @property
+    def troubled(self) -> bool:
+        """Whether anything is known at all."""
+        return bool(self._known)
+
     def _of(self, place: Place, now_us: int) -> _Known:
         if len(self._known) >= _PLACES_MAX and place not in self._known:
             self._known = {

@@ -251,7 +251,7 @@ class Growth:
             reserve_size=budget.part(limits.pool + limits.reserve) - size,
             servers=budget.count(row, limits.pool),
             here=budget.ledger.own(row) - worker.escrow.dying(row),
-            connecting=worker.servers.connecting(pool),
+            connecting=worker.servers.connecting(pool) - worker.servers.hosts.doubtful(pool),
             returning=returning,
             waiting=waiting + (1 if pool.login_queue and pool.welcome is None else 0),
             oldest_wait_s=oldest_s,

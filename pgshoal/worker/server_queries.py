@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 _ERROR, _READY, _STATUS, _COPY_IN, _COPY_BOTH, _ROW = b"EZSGWD"
 _ASYNCHRONOUS: Final = frozenset(b"NAS")
 EMPTY_CHECK: Final = "<empty>"
+#: Why a server is closed that does not say what its sessions are like.
+UNSAID: Final = "session query failed"
 #: What a client may have set does not count: reset_val is the value that sessions begin with.
 _SESSION: Final = (
     "SELECT pg_catalog.pg_is_in_recovery(), (SELECT reset_val FROM pg_catalog.pg_settings"
@@ -85,7 +87,7 @@ class SessionQuery(ServerQuery):
 
     def __init__(self, worker: Worker, server: Server, found: Callable[[Session | None], None]) -> None:
         self.said: list[bytes | None] = []
-        super().__init__(worker, server, _SESSION, "session query failed", lambda error: found(self._session(error)))
+        super().__init__(worker, server, _SESSION, UNSAID, lambda error: found(self._session(error)))
 
     def message(self, kind: int, payload: bytes) -> None:
         """As every query of ours, with its rows."""

@@ -91,6 +91,24 @@ def test_one_host_alone_is_as_ever(stages: list[Stage]) -> None:
     assert (stage.begun(), stage.failed_at() > 0) == ([], True)
 
 
+def test_nobody_waits_for_an_attempt_in_doubt(stages: list[Stage]) -> None:
+    """A host that failed is tried again by one attempt, and if that hangs its client is served by another host."""
+    stage = stage_of(stages, f"{A},{B}")
+    stage.client()
+    stage.begun()
+    stage.refuse()
+    assert stage.begun() == [B]
+    stage.bench.welcome(stage.conn)
+    stage.bench.answer(stage.conn, "T")
+    stage.bench.pass_time(15)
+    stage.client()
+    assert stage.begun() == [A]
+    stage.bench.pass_time(0.1)
+    assert stage.begun() == [B]
+    stage.bench.pass_time(0.1)
+    assert stage.begun() == []  # now somebody is on the way
+
+
 def test_what_one_pool_learns_all_know(stages: list[Stage]) -> None:
     """Another pool of the worker does not go where nobody listens."""
     stage = stage_of(stages, f"{A},{B}")
@@ -237,6 +255,63 @@ def test_a_server_that_still_fits_goes_on(stages: list[Stage]) -> None:
     assert stage.bench.heard(server).endswith(b"begin\0")
     stage.bench.answer(server, "T")
     assert stage.bench.error(waiting) == ""
+
+
+def test_a_pool_that_nobody_uses_comes_to_rest(stages: list[Stage]) -> None:
+    """Being asked is no use: after server_idle_timeout its servers are left alone, and close when it is over again."""
+    stage = stage_of(stages, A, "target_session_attrs=standby")
+    client = stage.client()
+    stage.begun()
+    server = stage.conn
+    stage.bench.welcome(server, **STANDBY)
+    stage.bench.answer(server, "T")
+    stage.bench.say(client, m.message(b"Q", b"commit\0"))
+    stage.bench.answer(server)
+    hosts = stage.bench.worker.servers.hosts
+    asked = 0
+    for _ in range(13):
+        stage.bench.heard(server)
+        hosts.tick()
+        if stage.bench.heard(server):
+            asked += 1
+            stage.bench.say(server, row("t", "off"), m.ready())
+        stage.bench.pass_time(100)
+    assert asked == 5
+    assert not stage.bench.alive(server)
+
+
+def test_a_server_that_does_not_answer_is_closed(stages: list[Stage]) -> None:
+    """After server_connect_timeout, at its login and later."""
+    stage = stage_of(stages, A, "target_session_attrs=standby")
+    client = stage.client()
+    stage.begun()
+    stage.bench.welcome(stage.conn)
+    assert b"pg_is_in_recovery" in stage.bench.heard(stage.conn)
+    stage.bench.pass_time(15.1)
+    assert not stage.bench.alive(stage.conn)
+    stage.bench.pass_time(15.1)
+    stage.begun()
+    stage.bench.welcome(stage.conn, **STANDBY)
+    stage.bench.answer(stage.conn, "T")
+    stage.bench.say(client, m.message(b"Q", b"commit\0"))
+    stage.bench.answer(stage.conn)
+    for _ in range(2):
+        assert stage.bench.alive(stage.conn)
+        stage.bench.pass_time(15.1)
+        stage.bench.worker.servers.hosts.tick()
+    assert not stage.bench.alive(stage.conn)
+
+
+def test_a_name_that_is_back_is_good_again(stages: list[Stage]) -> None:
+    """A host whose look-up failed is passed over only as long as it has no address."""
+    stage = stage_of(stages, f"db.test,{A}")
+    worker = stage.bench.worker
+    worker.resolver.find = lambda host, found: found([] if host == "db.test" else [host])  # type: ignore[method-assign]
+    stage.client()
+    assert stage.begun() == [A]
+    (pool,) = worker.pools.by_id.values()
+    assert worker.servers.hosts.address(pool, "db.test", [B]) == B
+    assert worker.servers.hosts.pick(pool) == "db.test"
 
 
 def test_nobody_is_asked_where_any_server_will_do(stages: list[Stage]) -> None:
