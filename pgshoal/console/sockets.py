@@ -203,6 +203,7 @@ class Snapshot:
             "C", login.conn, login.number, user, database, "login",
             login.peer_host, login.peer_port, login.local_host, login.local_port,
             login.connect_time, login.connect_time, 0, login.peer_pid, login.tls,
+            replication="none" if login.wish is None else login.wish.replication,
             recv=facts.recv_pending, send=facts.send_pending, seat=self.seat,
         )  # fmt: skip
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psycopg
 import pytest
 
+from pgshoal.demo.cluster import Cluster
 from tests.e2e.conftest import MakePooler, until
 from tests.support.pooler import Pooler, database
 from tests.support.postgres import Postgres
-from tests.support.walstreams import ROLE, digest, owned_folder, replicating, slots, tool
+from tests.support.walstreams import HBA_REPLICATION, ROLE, SETTINGS, digest, owned_folder, replicating, slots, tool
 
 
 @pytest.fixture(scope="module")
@@ -148,6 +150,48 @@ def test_subscription(make: MakePooler, source15: Postgres, source18: Postgres) 
     finally:
         source18.query("drop subscription through_pooler", "app")
     assert slots(source15) == []
+
+
+@contextmanager
+def standby_of(source: Postgres, pooler: Pooler) -> Iterator[Postgres]:
+    """A copy made through the pooler, started as a standby that streams through it."""
+    primary = f"host={pooler.host} port={pooler.port} user={ROLE}"
+    settings = {"primary_conninfo": primary, "wal_retrieve_retry_interval": "200ms", **SETTINGS}
+    standby = Standby(15, settings=settings, hba=HBA_REPLICATION)
+    if standby.account is not None:
+        standby.account.own(standby.folder)
+    try:
+        tool(source, "pg_basebackup", *through(pooler, "-w"), "-D", standby.data, "-R", "-c", "fast", "--no-sync")
+        with standby:
+            yield standby
+    finally:
+        standby.remove()
+
+
+class Standby(Postgres):
+    """It has users and databases already."""
+
+    def start(self) -> None:
+        """As any cluster."""
+        Cluster.start(self)
+
+
+def test_standby(make: MakePooler, source15: Postgres) -> None:
+    """A standby has what its primary has, through the pooler, and comes back after a RECONNECT."""
+    pooler = make({"replication": database(source15, "postgres")})
+    source15.query("create table if not exists mirrored (n int)", "app")
+    source15.query("truncate mirrored", "app")
+    with standby_of(source15, pooler) as standby:
+
+        def count() -> int:
+            return int(standby.query("select count(*) from mirrored", "app")[0][0])
+
+        source15.query("insert into mirrored select generate_series(1, 1000)", "app")
+        until(lambda: count() == 1000, "what the primary has")
+        pooler.admin("reconnect")
+        source15.query("insert into mirrored values (0)", "app")
+        until(lambda: count() == 1001, "its way back")
+        assert [row["replication"] for row in pooler.admin("show servers")] == ["physical"]
 
 
 def test_psycopg_asks_who_the_server_is(make: MakePooler, source15: Postgres) -> None:

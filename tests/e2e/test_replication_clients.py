@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import signal
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -15,7 +17,7 @@ from tests.support.fakeclient import FakeClient, LoginRefused
 from tests.support.fakeserver import FakeServer, ServerSide
 from tests.support.pooler import Pooler, database
 from tests.support.postgres import Postgres
-from tests.support.walstreams import ROLE, decoded, replicating, start_stream
+from tests.support.walstreams import ROLE, decoded, owned_folder, replicating, start_stream
 
 BIG = 10_000_000
 
@@ -255,6 +257,33 @@ def test_server_that_dies(make: MakePooler, source: Postgres) -> None:
             errors = [m.error_fields(got.payload)["M"] for got in each.read_to_end() if got.kind == "E"]
             assert "terminating connection due to administrator command" in errors
     until(lambda: not shown(pooler, "servers"), "both are gone")
+
+
+def test_worker_that_dies(make: MakePooler, source: Postgres) -> None:
+    """Its streams end, on the server too, and another worker has the slot at once."""
+    pooler = make({"app": database(source)}, default_pool_size=1, workers=2)
+    with entered(pooler) as client:
+        start_stream(client, "orphan")
+        (its,) = shown(pooler, "servers")
+        seat = int(its["ptr"], 16) >> 64  # as SHOW WORKERS counts
+        (pid,) = (row["pid"] for row in pooler.admin("show workers") if row["seat"] == seat)
+        os.kill(pid, signal.SIGKILL)
+        client.read_to_end()
+    with entered(pooler) as client:
+        assert client.query("IDENTIFY_SYSTEM")[-1].kind == "Z"
+        assert walsenders(source) == 1
+
+
+def test_hba_has_a_word_for_physical_replication(make: MakePooler, source: Postgres) -> None:
+    """`replication` in the database column is for physical clients alone; `all` does not cover them."""
+    with owned_folder(source) as folder:
+        rules = folder / "hba"
+        rules.write_text("host replication all 127.0.0.1/32 trust\nhost all all 127.0.0.1/32 reject\n")
+        pooler = make({"app": database(source)}, auth_type="hba", auth_hba_file=rules)
+        with entered(pooler, "true") as client:
+            assert client.query("IDENTIFY_SYSTEM")[-1].kind == "Z"
+        with pytest.raises(LoginRefused, match="login rejected"):
+            entered(pooler, "database")
 
 
 def test_scram_keys_serve_a_replication_login(make: MakePooler, source: Postgres) -> None:
