@@ -11,6 +11,7 @@ import pytest
 
 from tests.support.certs import Authority
 from tests.support.postgres import Postgres
+from tests.worker import alone
 
 ENGINES = ("uring", "epoll", "python")
 # Scripted servers count connections: a fleet that is started asks nobody for limits unless a test is about that.
@@ -43,6 +44,14 @@ def engine(engine_name: str) -> str:
             "the native engine is not built (make setup); PGSHOAL_TEST_ENGINES=python restricts the run", pytrace=False
         )
     return engine_name
+
+
+@pytest.fixture(autouse=True)
+def ledgers_closed() -> Iterator[None]:
+    """A worker in a test leaves its ledger's descriptors behind."""
+    yield
+    while alone.MADE:
+        alone.MADE.pop().close_descriptors()
 
 
 @pytest.fixture(scope="session")

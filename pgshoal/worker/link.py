@@ -1,11 +1,11 @@
-"""What a worker knows of its fleet and how it speaks to it; `Alone` is the same face without anybody else."""
+"""What a worker knows of its fleet and how it speaks to it."""
 
 from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pgshoal.fleet.channel import Message
 from pgshoal.fleet.ledger import Ledger
@@ -81,7 +81,7 @@ class Fleet(Protocol):
         """The answer is not wanted any more."""
 
 
-class _Placed:
+class Placed:
     """The parts both have."""
 
     def __init__(self, place: Place, ledger: Ledger) -> None:
@@ -113,7 +113,7 @@ class _Placed:
         return self.place.state
 
 
-class FleetLink(_Placed):
+class FleetLink(Placed):
     """The worker's end of the channel. A handler that fails is logged: one message is lost, not the worker."""
 
     def __init__(self, place: Place, ledger: Ledger, channel: Channel, log: Log) -> None:
@@ -154,61 +154,3 @@ class FleetLink(_Placed):
         except Exception:
             self._log.error(f"internal error at '{verb}' of the supervisor: {traceback.format_exc()}")
         self.settle()
-
-
-def only_ledger() -> Ledger:
-    """A ledger of one worker, in seat 0."""
-    ledger = Ledger.create(1)
-    ledger.set_fleet(1, False)
-    ledger.occupy(0, 0)
-    ledger.seat = 0
-    return ledger
-
-
-#: What an only worker is answered.
-_ANSWERS: Final[Mapping[str, dict[str, Any]]] = {"gather": {"parts": []}, "act": {"results": []}}
-
-
-class Alone(_Placed):
-    """A fleet of one without a supervisor, for tests: servers are gone as soon as they are buried."""
-
-    def __init__(self, place: Place | None = None, ledger: Ledger | None = None) -> None:
-        super().__init__(place or Place(), ledger or only_ledger())
-        self.handlers: dict[str, Handler] = {}
-        #: (verb, fields) of everything that was said
-        self.sent: list[tuple[str, dict[str, Any]]] = []
-        #: the blob of each of these
-        self.blobs: list[bytes] = []
-        self._requests = 0
-        self.backlog = self.asking = 0
-
-    def send(self, verb: str, fields: Mapping[str, Any] | None = None, blob: bytes = b"", fd: int = -1) -> None:
-        self.sent.append((verb, dict(fields or {})))
-        self.blobs.append(blob)
-        if verb == "bury":
-            self.hear("gone", server=self.sent[-1][1]["server"])
-
-    def ask(
-        self, verb: str, done: Done, fields: Mapping[str, Any] | None = None, blob: bytes = b"", fd: int = -1
-    ) -> int:
-        self.sent.append((verb, dict(fields or {})))
-        self.blobs.append(blob)
-        self._requests += 1
-        done(Message("", dict(_ANSWERS.get(verb, {}))))
-        return self._requests
-
-    def reply(self, request: Message, fields: Mapping[str, Any] | None = None, blob: bytes = b"") -> None:
-        self.sent.append((f"re {request.verb}", dict(fields or {})))
-        self.blobs.append(blob)
-
-    def on(self, verb: str, handler: Handler) -> None:
-        self.handlers[verb] = handler
-
-    def forget(self, number: int) -> None:
-        """All has been answered."""
-
-    def hear(self, verb: str, **fields: Any) -> None:
-        """As if the supervisor had said so."""
-        handler = self.handlers.get(verb)
-        if handler is not None:
-            handler(Message(verb, fields))

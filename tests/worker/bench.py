@@ -10,9 +10,9 @@ from pgshoal.config.ini import connection_string
 from pgshoal.config.model import Config, DatabaseConfig, Secret, Settings, UserConfig
 from pgshoal.engine.python import PythonEngine
 from pgshoal.worker.app import Worker
-from pgshoal.worker.link import Alone
 from pgshoal.worker.log import Log
 from tests.support import messages as m
+from tests.worker.alone import Alone
 
 __all__ = ["Bench", "DatabaseConfig", "Secret", "UserConfig", "connection_string"]
 

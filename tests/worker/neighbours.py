@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from pgshoal.fleet.ledger import Ledger
-from pgshoal.worker.link import Alone, Place
+from pgshoal.worker.link import Place
+from tests.worker.alone import Alone
 from tests.worker.bench import Bench, close
 
 

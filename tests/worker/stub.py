@@ -11,11 +11,11 @@ from typing import Any, Self, cast
 from pgshoal.config.model import Config, DatabaseConfig, Secret, Settings
 from pgshoal.engine.contract import Engine
 from pgshoal.worker.app import Worker
-from pgshoal.worker.link import Alone
 from pgshoal.worker.log import Log
 from pgshoal.worker.records import Client, Server, ServerState, Welcome
 from tests.support import messages as m
 from tests.support.fakeclient import Message
+from tests.worker.alone import Alone
 
 LISTENER = 1
 REPORTED = [

@@ -16,7 +16,8 @@ from pgshoal.fleet.channel import Message
 from pgshoal.fleet.ledger import Kind, Ledger
 from pgshoal.worker import balance, steer
 from pgshoal.worker.balance import Balance
-from pgshoal.worker.link import Alone, Place
+from pgshoal.worker.link import Place
+from tests.worker.alone import Alone
 
 TCP, UNIX = 7, 8
 

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 import pytest
 
 from pgshoal.fleet.channel import Channel, Message
-from pgshoal.worker.link import Alone, FleetLink, Place, only_ledger
+from pgshoal.worker.link import FleetLink, Place
+from tests.worker.alone import Alone, only_ledger
 from tests.worker.bench import QuietLog
 
 
@@ -43,7 +44,6 @@ class Line:
         self.channel.close()
         self.other.close()
         self.link.ledger.close()
-        self.link.ledger.close_descriptors()
         self.loop.close()
 
 

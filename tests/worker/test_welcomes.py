@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from pgshoal.worker.link import Alone, Place
+from pgshoal.worker.link import Place
 from tests.support import messages as m
+from tests.worker.alone import Alone
 from tests.worker.bench import Bench, close
 
 TOLD = {"database": "app", "user": "alice", "parameters": [["server_version", "15.9"], ["TimeZone", "UTC"]]}
