@@ -16,6 +16,7 @@ from pgshoal.fleet.ledger import Ledger
 from pgshoal.fleet.relay import Relay
 from pgshoal.fleet.supervisor import Supervisor
 from pgshoal.worker.link import Place
+from tests.worker import alone
 from tests.worker.stub import Lines
 
 
@@ -184,6 +185,7 @@ class Head:
         self.state: dict[str, Any] = {"welcomes": []}
         self.loop = Clock(self.post)
         self.ledger = Ledger.create(8)
+        alone.MADE.append(self.ledger)
         self.dying: Counter[int] = Counter()
         self.undertaker = SimpleNamespace(dying_rows=lambda: self.dying)
         self.relay = Relay(cast(Supervisor, self))

@@ -179,7 +179,7 @@ def test_a_login_in_the_middle_of_a_reload(fleets: Any) -> None:
 def test_many_names_do_not_fill_the_ledger(fleets: Any) -> None:
     """Rows of databases nobody is in any more are given up."""
     bench = fleets(1, databases={"app": ""}, autodb="max_db_client_connections=1")[0]
-    forgotten = []
+    forgotten: list[int] = []
     bench.worker.fleet.ledger.forget = forgotten.append
     for number in range(300):
         bench.leave(bench.login(dbname=f"guess{number}"))
