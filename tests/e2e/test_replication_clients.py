@@ -32,7 +32,11 @@ def source() -> Iterator[Postgres]:
 def entered(pooler: Pooler, kind: str = "database", **parameters: str) -> FakeClient:
     """A replication client that is logged in."""
     client = FakeClient((pooler.host, pooler.port), wait_s=20)
-    client.login(ROLE, "app", replication=kind, **parameters)
+    try:
+        client.login(ROLE, "app", replication=kind, **parameters)
+    except LoginRefused:
+        client.close()
+        raise
     return client
 
 
