@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import signal
 import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
+import psutil
 import psycopg
 import pytest
 
+import pgshoal
+from pgshoal.demo.account import spawn
 from tests.e2e.conftest import MakePooler, backends, until
 from tests.e2e.fleet.load import Load, zombies
-from tests.support.pooler import Pooler
+from tests.support.pooler import Pooler, database
 from tests.support.postgres import Postgres
 
 TAKEN_OVER = "has taken over from"
@@ -43,8 +50,6 @@ def test_an_upgrade_under_load_refuses_nobody(pg15: Postgres, make: MakePooler) 
 
 def test_what_was_decided_outlives_the_upgrade(pg15: Postgres, make: MakePooler) -> None:
     """DISABLE, totals, pidfile, signals and a second upgrade: all as if nothing had happened."""
-    from tests.support.pooler import database
-
     pooler = make({"app": database(pg15), "other": database(pg15)}, workers=2)
     pooler.admin("DISABLE other")
     for _ in range(20):
@@ -85,8 +90,6 @@ def test_a_worker_that_dies_after_the_upgrade_is_known(pg15: Postgres, make: Mak
     threads.append(threading.Thread(target=sleep))
     threads[0].start()
     until(lambda: backends(pg15, "alice") == 1, "a busy backend")
-    import psutil
-
     time.sleep(0.2)
     for pid in pooler.worker_pids():
         psutil.Process(pid).kill()
@@ -108,3 +111,52 @@ def test_a_file_with_a_mistake_refuses_the_upgrade(make: MakePooler) -> None:
     pooler.write_config()
     pooler.admin("UPGRADE")
     until(lambda: upgraded(pooler, before), "new workers")
+
+
+class Installed(Pooler):
+    """A pooler that runs from a copy of the package, which a test can change as a package manager would."""
+
+    def __init__(self, databases: dict[str, str], **settings: object) -> None:
+        super().__init__(databases, **settings)
+        self.package = self.folder / "installed" / "pgshoal"
+        shutil.copytree(Path(pgshoal.__file__).parent, self.package, ignore=shutil.ignore_patterns("__pycache__"))
+
+    def _spawn(self) -> subprocess.Popen[bytes]:
+        argv: list[str | Path] = [sys.executable, "-m", "pgshoal", "run", self.config]
+        if self.account is not None:
+            argv = [sys.executable, "-m", "pgshoal.demo.launch", self.account.name, self.config]
+        with self.log.open("ab") as log:
+            return spawn(argv, None, stdout=log, env={"PYTHONPATH": str(self.package.parent)})
+
+    def change(self, file_name: str, text: str) -> str:
+        """Replace a file; returns what it was."""
+        path = self.package / file_name
+        before = path.read_text()
+        path.write_text(text)
+        return before
+
+
+def test_another_version(pg15: Postgres, engine: str) -> None:
+    """It is loaded from where the first was; one that is broken is refused, and then only replacements suffer."""
+    with Installed({"app": database(pg15)}, engine=engine, workers=2, pool_mode="transaction") as pooler:
+        before = pooler.worker_pids()
+        with pooler.connect() as client:
+            client.execute("select 1")
+            pooler.change("__init__.py", '__version__ = "9.9.9"\n')
+            pooler.admin("UPGRADE")
+            until(lambda: upgraded(pooler, before), "new workers")
+            assert f"pgshoal 9.9.9 has taken over from {pgshoal.__version__}" in pooler.log_text()
+            assert client.execute("select 2").fetchone() == (2,)
+            good = pooler.change("worker/moving.py", "this is no Python\n")
+            with pytest.raises(psycopg.Error, match=r"cannot take over: SyntaxError"):
+                pooler.admin("UPGRADE")
+            with pytest.raises(psycopg.Error, match="worker 0 could not be started again"):
+                pooler.admin("RESTART")
+            assert client.execute("select 3").fetchone() == (3,)
+        victim = pooler.worker_pids()[0]
+        os.kill(victim, signal.SIGKILL)
+        until(lambda: "is started again in 0.2 s" in pooler.log_text(), "some attempts")
+        for _ in range(5):
+            assert pooler.query("select 1") == [(1,)]
+        pooler.change("worker/moving.py", good)
+        until(lambda: len(pooler.admin("SHOW WORKERS")) == 2, "both workers")
