@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from pgshoal.config import effective
 from pgshoal.engine.contract import ConnId, SocketOptions
 from pgshoal.errors import Refused, refuse
+from pgshoal.fleet.ledger import LedgerFull
 from pgshoal.policy import lifetimes
 from pgshoal.wire import build
 from pgshoal.worker import clients
@@ -91,15 +92,16 @@ class Servers:
         address = self.hosts.address(pool, host, addresses)
         target = endpoint(address, port)
         try:
+            number = self.worker.next_number()
             conn = engine.connect(target, self.options)
-        except ValueError as error:  # such as an IPv6 scope this machine does not have
+        except (ValueError, LedgerFull) as error:  # such as an IPv6 scope this machine does not have
             self._unopened(pool, rows)
             self.worker.log.warning(f"{pool.database.name}/{pool.user.name} cannot connect to {host}: {error}")
             self.missed(pool, f"connect failed: {error}", self.hosts.unreachable(pool, address))
             return
         server = Server(
             conn,
-            self.worker.next_number(),
+            number,
             pool,
             ServerState.LOGIN,
             time.time(),

@@ -11,6 +11,7 @@ import pytest
 from pgshoal.auth.secret import Keys
 from pgshoal.config.model import Config, DatabaseConfig, Secret, Settings
 from pgshoal.engine.contract import Event
+from pgshoal.fleet.ledger import Kind
 from pgshoal.policy.lookup import Row
 from pgshoal.worker.records import Server, ServerState
 from pgshoal.worker.reload import apply
@@ -243,3 +244,30 @@ def test_plain_secrets_are_derived_at_load_and_reload() -> None:
         )
         apply(bench.worker, fresh)
         assert cache.adhoc("new", 10) is not None
+
+
+def counts(desk: Desk, *names: str) -> list[int]:
+    """Clients of the fleet that count against the limits of these users."""
+    ledger = desk.worker.fleet.ledger
+    rows = [ledger.row(Kind.USER_CLIENTS, name) for name in names]
+    for row in rows:
+        ledger.forget(row)
+    return [ledger.used(row) for row in rows]
+
+
+def test_a_client_counts_for_whom_the_lookup_says_it_is() -> None:
+    """max_user_client_connections: not for the name it gave, and nothing stays when it leaves at whatever point."""
+    with Desk(max_user_client_connections=1) as desk:
+        for leaves_early in (True, False):
+            talk = desk.login("carol")
+            server = desk.give()
+            if leaves_early:
+                talk.gone()
+            desk.say(server, HEAD + m.data_row("carola", "x") + DONE)
+            if not leaves_early:
+                assert counts(desk, "carol", "carola") == [0, 1]
+                late = desk.login("carol")
+                desk.say(desk.give(), HEAD + m.data_row("carola", "x") + DONE)
+                assert late.refused() == "client connections exceeded (max_user_client_connections)"
+                talk.gone()
+            assert counts(desk, "carol", "carola") == [0, 0]
