@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import psycopg
 import pytest
@@ -203,3 +204,16 @@ def test_both_families(everywhere: Postgres, names: NameServer, make: MakePooler
         two.execute("begin")
         assert shown(pooler)["db.example.test"][1] in ("[::1]:0,127.0.0.1:0", "127.0.0.1:0,[::1]:0")
         assert servers(pooler) == ["127.0.0.1"] * 2
+
+
+def test_names_of_several_workers(everywhere: Postgres, names: NameServer, make: MakePooler) -> None:
+    """Each worker asks for itself; the console shows each name and each zone once."""
+    pooler = make({"app": entry(everywhere, pool_size=4)}, resolv_conf=names.resolv_conf(), workers=2)
+    with ExitStack() as stack:
+        for _ in range(4):
+            stack.enter_context(pooler.connect()).execute("begin")
+        assert names.count("db.example.test") == 2
+        assert list(shown(pooler)) == ["db.example.test"]
+        assert [tuple(row.values()) for row in pooler.admin("show dns_zones")] == [("example.test", 0, 1)]
+        counts = lists(pooler)
+        assert (counts["dns_names"], counts["dns_zones"]) == (1, 1)
