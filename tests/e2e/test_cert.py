@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 
 from tests.e2e.conftest import MakePooler, until
-from tests.e2e.test_hba import hba, put
+from tests.e2e.test_hba import hba, logged, put
 from tests.support.certs import Authority, Certificate
 from tests.support.pooler import Pooler, tls_client_side
 from tests.support.postgres import Postgres
@@ -49,7 +49,7 @@ def test_the_name_in_the_certificate_is_the_user(make: MakePooler, authority: Au
     assert enter(pooler, authority, alice) == "alice"
     assert enter(pooler, authority, alice, "bob") == FAILED
     assert enter(pooler, authority, alice, "Alice") == FAILED
-    assert "TLS certificate name mismatch" in pooler.log_text()
+    logged(pooler, "TLS certificate name mismatch")
     other = client_key(authority.issue("san", "bob", common_name="somebody"))
     assert enter(pooler, authority, other, "bob") == "bob"
     assert enter(pooler, authority, other, "somebody") == FAILED  # a name the pooler does not know
@@ -70,14 +70,14 @@ def test_certificates_of_others_are_worth_nothing(make: MakePooler, authority: A
     pooler = make(auth_type="cert", **settings(authority))
     assert "alice" not in enter(pooler, authority, client_key(Authority().issue("alice", common_name="alice")))
     assert "alice" not in enter(pooler, authority, None)
-    assert "TLS handshake error" in pooler.log_text()
+    logged(pooler, "TLS handshake error")
 
 
 def test_a_unix_socket_has_no_certificate(make: MakePooler, authority: Authority) -> None:
     """There the method fails, and the log says why."""
     pooler = make(auth_type="cert", **settings(authority))
     assert enter(pooler, authority, None, host=pooler.socket_dir, sslmode="disable") == FAILED
-    assert "TLS connection required" in pooler.log_text()
+    logged(pooler, "TLS connection required")
 
 
 def test_lines_with_cert(hba: MakePooler, authority: Authority) -> None:
@@ -91,11 +91,11 @@ def test_lines_with_cert(hba: MakePooler, authority: Authority) -> None:
     bob = client_key(authority.issue("b", common_name="bob@example.org"))
     assert enter(pooler, authority, alice) == "alice"
     assert enter(pooler, authority, alice, "bob") == FAILED
-    assert "ident map: m does not have a match" in pooler.log_text()
+    logged(pooler, "ident map: m does not have a match")
     assert enter(pooler, authority, bob, "bob") == "bob"
     assert enter(pooler, authority, bob) == FAILED
     assert enter(pooler, authority, None) == FAILED
-    assert "TLS client certificate required" in pooler.log_text()
+    logged(pooler, "TLS client certificate required")
     assert enter(pooler, authority, None, "plain_user", password="plain-secret") == "plain_user"
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from pgshoal.auth.pam import FOLDER_VARIABLE
 from tests.e2e.conftest import MakePooler, until
-from tests.e2e.test_hba import IN, sent_password, told
+from tests.e2e.test_hba import IN, logged, sent_password, told
 from tests.support.pam import PASSWORDS, PamStack
 from tests.support.postgres import Postgres
 
@@ -35,10 +35,9 @@ def test_who_gets_in(make: MakePooler, stack: PamStack) -> None:
     assert told(pooler, "late", password=PASSWORDS["late"]) == FAILED
     assert told(pooler, "carol", password="") == "empty password returned by client"
     assert stack.asked()[0] == "plain_user 127.0.0.1"
-    log = pooler.log_text()
-    assert "pam_authenticate failed for user carol: " in log
-    assert "pam_acct_mgmt failed for user late: " in log
-    assert not any(password in log for password in PASSWORDS.values())
+    logged(pooler, "pam_authenticate failed for user carol: ")
+    logged(pooler, "pam_acct_mgmt failed for user late: ")
+    assert not any(password in pooler.log_text() for password in PASSWORDS.values())
 
 
 def test_the_console(make: MakePooler, stack: PamStack) -> None:
