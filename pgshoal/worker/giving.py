@@ -120,7 +120,8 @@ class Giving:
         if not self._spare(pool):
             return None
         servers = worker.servers.by_conn
-        idle = [(since_us, servers[conn]) for conn, since_us in worker.engine.idle_servers(pool.id)[:1]]
+        longest = worker.engine.idle_servers(pool.id)[:1]
+        idle = [(since_us, servers[conn]) for conn, since_us in longest if conn in servers]
         idle += [(s.released_us, s) for s in pool.servers.values() if s.state is ServerState.USED]
         return min(idle, key=lambda each: each[0], default=None)
 
