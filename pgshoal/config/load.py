@@ -28,12 +28,15 @@ from pgshoal.errors import ConfigError
 CONSOLE_DATABASE = "pgbouncer"
 COMMAND_LINE = "command line"
 CONSOLE = "console"
+#: Ends the name of an override that holds only where the file says nothing.
+UNLESS_SET = "?"
 #: After a change of one of these, the files of users and access are read again.
 _FILES = frozenset({"auth_type", "auth_file", "auth_hba_file", "auth_ident_file", "auth_ldap_options"})
 
 
 def load(path: str, overrides: Mapping[str, str] | None = None) -> Config:
-    """Read `path`, its includes, and the files of users and access; `overrides` are [pgbouncer] values that win.
+    """Read `path`, its includes, and the files of users and access; `overrides` are [pgbouncer] values that win,
+    except that one named `workers?` gives way to a `workers` in the file.
 
     Raises ConfigError with file, line, key, value and what is allowed. A missing or broken auth_file, and lines of the
     hba and ident files that are passed over, do not raise: they are in `warnings`, as PgBouncer too starts with them.
@@ -42,7 +45,9 @@ def load(path: str, overrides: Mapping[str, str] | None = None) -> Config:
     for item in read_ini(path):
         builder.take(item)
     for key, text in (overrides or {}).items():
-        builder.take(Assignment("pgbouncer", key, text, COMMAND_LINE, 0))
+        name = key.removesuffix(UNLESS_SET)
+        if name == key or ("pgbouncer", name) not in builder.origins:
+            builder.take(Assignment("pgbouncer", name, text, COMMAND_LINE, 0))
     config = builder.finish()
     require_consistent(config)
     return _with_secrets(config)

@@ -20,6 +20,13 @@ _WILDCARDS: Final = ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::"))
 _LISTEN_FDS_START: Final = 3
 
 
+def refuse_second(settings: Settings) -> None:
+    """CannotListen if somebody serves the Unix socket that is to be opened; a left over file is removed."""
+    if settings.unix_socket_dir and os.environ.get("LISTEN_PID") != str(os.getpid()):
+        path = f"{settings.unix_socket_dir}/.s.PGSQL.{settings.listen_port}"
+        _remove_stale("\0" + path[1:] if path.startswith("@") else path)
+
+
 class CannotListen(OSError):
     """The pooler cannot start; the text is PgBouncer's."""
 
@@ -163,7 +170,8 @@ class Sockets:
             sock.close()
             if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
                 raise CannotListen("unix socket is in use, cannot continue") from None
-            self._log.error(f"cannot listen on unix:{path}: {error}")
+            reason = f"bind(): {error.strerror}" if isinstance(error, OSError) else str(error)
+            self._log.warning(f"cannot listen on unix:{path}: {reason}")
             raise CannotListen("failed to create unix socket") from None
         return sock
 
@@ -217,8 +225,9 @@ def _remove_stale(path: str) -> None:
         except FileNotFoundError:
             return
         except ConnectionRefusedError:
-            with suppress(FileNotFoundError):
-                os.unlink(path)
+            if not path.startswith("\0"):
+                with suppress(FileNotFoundError):
+                    os.unlink(path)
             return
         except BlockingIOError:
             pass  # somebody listens, with a full queue

@@ -16,8 +16,9 @@ from pgshoal.config.load import load
 from pgshoal.config.model import Config
 from pgshoal.errors import ConfigError
 from pgshoal.fleet import hygiene, signals, takeover, upgrade
+from pgshoal.fleet.background import Background
 from pgshoal.fleet.cpus import affinity
-from pgshoal.fleet.listening import CannotListen
+from pgshoal.fleet.listening import CannotListen, refuse_second
 from pgshoal.fleet.pidfile import Fatal, Pidfile
 from pgshoal.fleet.supervisor import Supervisor
 from pgshoal.fleet.takeover import Estate
@@ -38,8 +39,19 @@ class PromptLog(Log):
         self.flush()
 
 
-def main(config_path: str, *, quiet: bool = False, overrides: Mapping[str, str] | None = None) -> int:
-    """Serve until told to end; returns the exit code. `overrides` are settings that beat the file's."""
+def main(
+    config_path: str,
+    *,
+    quiet: bool = False,
+    overrides: Mapping[str, str] | None = None,
+    background: Background | None = None,
+    program: str = "pgshoal",
+) -> int:
+    """Serve until told to end; returns the exit code.
+
+    `overrides` are settings that beat the file's, `background` is where to go before listening, and `program` is the
+    module that Python runs to do the same again.
+    """
     log = PromptLog(stderr=not quiet)
     hygiene.forbid_core_dumps()
     try:
@@ -56,7 +68,9 @@ def main(config_path: str, *, quiet: bool = False, overrides: Mapping[str, str] 
         log.fatal("cannot load config file")
         return 1
     try:
-        return _serve(config, log, quiet, dict(overrides or {}), estate)
+        if estate is None:
+            _become(config.settings.user, program)
+        return _serve(config, log, quiet, dict(overrides or {}), estate, background)
     except Fatal as error:
         log.fatal(str(error))
         return 1
@@ -77,16 +91,30 @@ def _try(estate: Estate, config_path: str, overrides: Mapping[str, str] | None) 
     return 0
 
 
-def _serve(config: Config, log: Log, quiet: bool, overrides: dict[str, str], estate: Estate | None) -> int:
+def _serve(
+    config: Config,
+    log: Log,
+    quiet: bool,
+    overrides: dict[str, str],
+    estate: Estate | None,
+    background: Background | None,
+) -> int:
     if estate is not None:
         config = upgrade.fitting(config, estate)
     settings = config.settings
-    _become(settings.user)
     _open_log(config, log, quiet)
     for warning in config.warnings:
         log.error(str(warning))
     warn_unbuilt(config, log)
+    if estate is None:
+        _refuse_second(config)
     pidfile = Pidfile(settings.pidfile, log, ours=estate is not None)
+    if background is not None:
+        quiet = True
+        if estate is None:
+            _leave_terminal(config, background)
+        # Lines now carry another process id, and a terminal that is gone gets none of them.
+        _open_log(config, log, quiet)
     loop = asyncio.new_event_loop()
     try:
         supervisor = Supervisor(config, log, loop, overrides, quiet, estate)
@@ -97,6 +125,8 @@ def _serve(config: Config, log: Log, quiet: bool, overrides: dict[str, str], est
         if estate is None:
             supervisor.sockets.open(settings)
             pidfile.write()
+        if background is not None:
+            background.is_up()
         return _run(supervisor, estate)
     except CannotListen as error:
         raise Fatal(str(error)) from error
@@ -138,10 +168,26 @@ def _failed(log: Log, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) 
     log.error(f"internal error in the supervisor: {text.rstrip()}")
 
 
-def _become(user: str | None) -> None:
-    if user and os.geteuid() == 0:
+def _refuse_second(config: Config) -> None:
+    try:
+        refuse_second(config.settings)
+    except CannotListen as error:
+        raise Fatal(str(error)) from None
+
+
+def _leave_terminal(config: Config, background: Background) -> None:
+    if not config.settings.pidfile:
+        raise Fatal("daemon needs pidfile configured")
+    try:
+        background.enter()
+    except OSError as error:
+        raise Fatal(f"cannot go into the background: {error.strerror}") from error
+
+
+def _become(user: str | None, program: str) -> None:
+    if user:
         try:
-            account.become(user)
+            account.become(user, program)
         except (LookupError, OSError) as error:
             raise Fatal(str(error)) from error
     if os.geteuid() == 0:
@@ -154,5 +200,5 @@ def _open_log(config: Config, log: Log, quiet: bool) -> None:
     try:
         log.reopen(settings.logfile, stderr=not quiet)
     except OSError as error:
-        raise Fatal(f"cannot open logfile '{settings.logfile}': {error.strerror}") from error
+        raise Fatal(f"Cannot open logfile: '{settings.logfile}': {error.strerror}") from error
     log.use_syslog(settings.syslog, settings.syslog_ident, settings.syslog_facility)

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import pwd
 import sys
 from collections.abc import Sequence
 
 
-def become(name: str) -> None:
-    """Drop root; raises LookupError if there is no such account.
+def become(name: str, program: str = "pgshoal") -> None:
+    """Drop root; raises LookupError if there is no such account, OSError without the right to become it.
 
-    If only root can enter the interpreter's folder, the program starts anew as the account: it finds its files through
+    If only root can enter the interpreter's folder, `program` starts anew as the account: it finds its files through
     descriptors opened before, which pass through every exec and so serve the workers too.
     """
     try:
         entry = pwd.getpwnam(name)
     except KeyError:
         raise LookupError(f"could not find user '{name}' to switch to") from None
+    if entry.pw_uid == os.geteuid():
+        return
+    if os.geteuid() != 0:
+        raise PermissionError(f"failed to assume identity of user '{name}': {os.strerror(errno.EPERM)}")
     way = Way()
     os.initgroups(entry.pw_name, entry.pw_gid)
     os.setgid(entry.pw_gid)
@@ -25,7 +30,7 @@ def become(name: str) -> None:
     if within_reach():
         way.close()
     else:
-        way.execute(["-m", "pgshoal", *sys.argv[1:]])
+        way.execute(["-m", program, *sys.argv[1:]])
 
 
 def folders() -> list[str]:

@@ -52,12 +52,13 @@ class Log:
         self.noise_on = self.level >= NOISE
 
     def reopen(self, logfile: str, stderr: bool | None = None) -> None:
-        """Open the file anew ("" for none), as after a rotation. OSError leaves the old one in use."""
+        """Open the file anew ("" for none), as after a rotation or a fork. OSError leaves the old one in use."""
         fd = os.open(logfile, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644) if logfile else -1
         self.flush()
         if self._fd >= 0:
             os.close(self._fd)
         self._fd, self._logfile = fd, logfile
+        self._second = -1
         if stderr is not None:
             self._stderr = stderr
 

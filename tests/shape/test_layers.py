@@ -27,6 +27,7 @@ LAYERS: Mapping[str, int] = {
     "pgshoal.worker.__main__": 9,
     "pgshoal.demo": 9,
     "pgshoal.bench": 10,
+    "pgshoal.bouncer": 11,
     "pgshoal.cli": 11,
     "pgshoal.__main__": 12,
 }
