@@ -5,20 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from pgshoal.policy.budget import LOOK_AGAIN_US
-from pgshoal.policy.growth import EVICTED_FOR_DATABASE, EVICTED_FOR_USER
+from pgshoal.worker.promises import GIVEN
 from pgshoal.worker.records import ServerState
 
 if TYPE_CHECKING:
     from asyncio import TimerHandle
 
+    from pgshoal.engine.contract import PoolId
     from pgshoal.worker.app import Worker
     from pgshoal.worker.records import Pool, Server
 
 #: Of several workers that could give, those that hold less wait so long for the others.
 TURN_US: Final = 10_000
 _TURNS_MAX: Final = 2
-GIVEN: Final = "given to another worker"
-_REASONS: Final = (GIVEN, EVICTED_FOR_DATABASE, EVICTED_FOR_USER)
+#: Cheap looks between two thorough ones.
+_SKIPS_MAX: Final = 10
 
 
 class Giving:
@@ -29,6 +30,9 @@ class Giving:
         self._timer: TimerHandle | None = None
         #: rows others wait for, and since when we know
         self._since: dict[int, int] = {}
+        #: pools of which others want slots
+        self._watched: set[PoolId] = set()
+        self._skipped = 0
         #: the last look found more than busy servers of our own share
         self._some_spare = False
 
@@ -51,14 +55,35 @@ class Giving:
             delay_us = LOOK_AGAIN_US if self._some_spare else 2 * LOOK_AGAIN_US
             self._timer = self.worker.loop.call_later(delay_us / 1e6, self._again)
 
+    def taken(self) -> None:
+        """This worker has one slot more; perhaps others would rather have it."""
+        self._some_spare = True
+        self.attend()
+
     def _again(self) -> None:
         self._timer = None
+        self._skipped += 1
+        if self._skipped < _SKIPS_MAX and not self._some_spare and self._all_busy():
+            self.attend()
+            return
+        self._skipped = 0
         changed = self.worker.growth.recheck()
         self.look()
         if changed or self._some_spare:
             self.worker.settle()
         if self.worker.budget.waiting():
             self.attend()
+
+    def _all_busy(self) -> bool:
+        """Clients wait in every pool that matters: as long as they do, there is nothing to give and nothing to say.
+
+        Asked thirty times a second in a busy fleet, so it must cost next to nothing.
+        """
+        counts = self.worker.engine.pool_counts
+        try:
+            return all(counts(number).cl_waiting for number in self._watched.union(self.worker.budget.waiting()))
+        except KeyError:  # a pool is gone
+            return False
 
     def close(self) -> None:
         """The worker ends."""
@@ -70,7 +95,9 @@ class Giving:
         now_us = self.worker.engine.now_us()
         rows = self.worker.fleet.ledger.demands()
         self._since = {row: self._since.get(row, now_us) for row in rows}
+        self.worker.servers.promises.keep_only(rows)
         self._some_spare = False
+        self._watched.clear()
         for row in rows:
             self._give(row, now_us)
         if rows:
@@ -83,6 +110,7 @@ class Giving:
         limit = worker.budget.limit_of(row, pools)
         if not limit:
             return
+        self._watched.update(pool.id for pool in pools)
         held = ledger.own(row)
         if held <= limit // ledger.workers and not worker.draining and not any(map(self._spare, pools)):
             return  # the usual case: all are busy
@@ -91,15 +119,14 @@ class Giving:
             found = min((each for pool in pools if (each := self._idle(pool))), key=lambda each: each[0], default=None)
             idle_us = None if found is None else now_us - found[0]
             # An idle server goes before a busy one that is promised: its release may be hours away.
-            owed = promises.owed(pools) if found is None else 0
+            owed = promises.owed(pools) + promises.owed_for(row) if found is None else 0
             way = ledger.gives_way(row, limit, worker.escrow.coming(row) + owed, idle_us)
             if way and found is not None and (way == "busy" or self._turn(row, now_us)):
                 if not self._close(found[1], row):
                     return
-                promises.settle(pools)
+                promises.settle_for(row)
             elif way == "busy" and found is None:
-                pool = max(pools, key=lambda each: len(each.servers) - promises.owed((each,)))
-                promises.make(pool, self._reason(row, pool), row)
+                promises.make_for(row, pools)
             else:
                 return
 
@@ -133,4 +160,4 @@ class Giving:
 
     @staticmethod
     def _reason(row: int, pool: Pool) -> str:
-        return _REASONS[pool.rows.index(row)]
+        return GIVEN[pool.rows.index(row)]

@@ -154,7 +154,7 @@ class Servers:
         server.state = ServerState.POOLED
         self.worker.welcomes.told(pool, parameters)
         self.worker.engine.enroll(server.conn, pool.id, parameters)
-        if self.promises.owed((pool,)):
+        if self.promises.watched(pool):
             self.mark(server)
         self.worker.lookups.serve(pool)
         self.worker.growth.want(pool)
@@ -353,7 +353,7 @@ class Servers:
     def park(self, server: Server) -> None:
         """Back to the pool's first waiter or its idle list."""
         server.state = ServerState.POOLED
-        self.worker.engine.decide(server.conn, self.promises.owed((server.pool,)) > 0)
+        self.worker.engine.decide(server.conn, self.promises.watched(server.pool))
         self.worker.engine.park(server.conn)
         self.worker.lookups.serve(server.pool)
         self.worker.pause.changed()

@@ -229,12 +229,12 @@ def test_an_idle_server_goes_although_a_busy_one_is_promised(fleets: Any) -> Non
     waiting = ask(fleet, 1)
     fleet.look()
     promises, (pool,) = fleet[0].worker.servers.promises, fleet[0].worker.pools.by_key.values()
-    assert promises.owed((pool,)) == 1
+    assert promises.owed_for(pool.rows.pool) == 1
     fleet[0].worker.engine.decide(second, False)
     fleet[0].answer(second)
     fleet.look()
     assert not fleet[0].alive(second)
-    assert promises.owed((pool,)) == 0
+    assert promises.owed_for(pool.rows.pool) == 0
     assert fleet[1].alive(fleet[1].serve(1)[0])
     fleet[1].heard(waiting)
     fleet[0].answer(first)
@@ -268,3 +268,20 @@ def test_a_new_server_keeps_its_pools_promise(fleets: Any) -> None:
     bench.answer(third)
     assert not bench.alive(third)
     assert bench.alive(second)
+
+
+def test_any_pool_of_the_database_keeps_the_promise(fleets: Any) -> None:
+    """The larger pool's servers are in long transactions: the other pool's server goes when it is released."""
+    fleet = fleets(max_db_connections=3)
+    _, servers = busy(fleet[0], 2, 2)
+    ask(fleet, 0, "bob")
+    for conn in fleet[0].new_servers():
+        fleet[0].welcome(conn)
+    (other,) = [conn for conn in fleet[0].worker.servers.by_conn if conn not in servers]
+    ask(fleet, 1, "carol")
+    fleet.look()
+    fleet[0].answer(other)
+    assert not fleet[0].alive(other)
+    assert all(map(fleet[0].alive, servers))
+    fleet.look()
+    assert len(fleet[1].new_servers()) == 1
