@@ -161,6 +161,7 @@ class Budget:
         wants = self._wants(pool, reserve)
         if self.ledger.take(wants, self.worker.engine.now_us(), since_us):
             self._needed.update(pool.rows)
+            self.worker.giving.taken()
             return True
         if since_us:
             self._wishes[pool.id] = wants

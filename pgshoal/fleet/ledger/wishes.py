@@ -10,6 +10,8 @@ from pgshoal.fleet.ledger.memory import ANYBODY, AWAKE_US, Memory
 
 #: Holders are rung again for the same wish after this time.
 RING_AGAIN_US: Final = 150_000
+#: What stands they see for themselves; only one who has forgotten it needs to be told.
+RING_STANDING_US: Final = 1_000_000
 
 Key = tuple[int, ...]
 
@@ -100,7 +102,8 @@ class Wishes:
         changed = {*wish.rows, *rows}
         wish.rows, wish.scope, wish.since_us, wish.asked_us = rows, scope, since_us, now_us
         self._write(changed)
-        if not rows or not (more or now_us - wish.rung_us >= RING_AGAIN_US):
+        again_us = RING_STANDING_US if wish.standing else RING_AGAIN_US
+        if not rows or not (more or now_us - wish.rung_us >= again_us):
             return set()
         wish.rung_us = now_us
         memory = self._memory
