@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Mapping
@@ -25,6 +26,7 @@ from pgshoal.fleet.takeover import Estate
 from pgshoal.worker import account
 from pgshoal.worker.log import Log
 from pgshoal.worker.reload import check_log_file, warn_unbuilt
+from pgshoal.worker.signals import FOR_THE_SUPERVISOR
 from pgshoal.worker.welcome import PGBOUNCER_VERSION
 
 
@@ -124,6 +126,8 @@ def _serve(
     try:
         if estate is None:
             supervisor.sockets.open(settings)
+            # From now on somebody may send a signal: it waits until there is a handler, as it does in an upgrade.
+            signal.pthread_sigmask(signal.SIG_BLOCK, FOR_THE_SUPERVISOR)
             pidfile.write()
         if background is not None:
             background.is_up()
