@@ -100,6 +100,19 @@ def test_server_is_kept_between_queries(benches: Any) -> None:
     assert bench.new_servers() == []
 
 
+def test_first_word_before_the_welcome(benches: Any) -> None:
+    """What a client sends while it waits is kept, and goes to its server once, in order."""
+    bench = benches()
+    client = enter(bench)
+    bench.say(client, QUERY)
+    (server,) = bench.new_servers()
+    bench.welcome(server)
+    assert bench.heard(server).endswith(QUERY)
+    bench.answer(server)
+    assert bench.heard(client).endswith(m.command_complete("SELECT 1") + m.ready())
+    assert bench.new_servers() == []
+
+
 def test_stream_goes_both_ways(benches: Any) -> None:
     """CopyData in both directions; the end of both sides leaves the session in order."""
     bench = benches()
