@@ -44,11 +44,6 @@ class Load:
     ) -> None:
         self._thread.join()
 
-    @property
-    def running(self) -> bool:
-        """Whether it still goes on."""
-        return self._thread.is_alive()
-
     def report(self) -> Report:
         """When it has ended; a client that was refused or cut off is an error."""
         self._thread.join()

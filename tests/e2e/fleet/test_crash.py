@@ -74,26 +74,35 @@ def test_without_a_supervisor_workers_end(pg15: Postgres, make: MakePooler) -> N
     client = pooler.connect()
     client.execute("select 1")
     workers = [psutil.Process(pid) for pid in pooler.worker_pids()]
-    assert ledgers() >= 3
-    before = ledgers()
+    memory = ledger(pooler.pid)
+    until(lambda: holders(memory) == 3, "all share it")
     os.kill(pooler.pid, signal.SIGKILL)
     assert pooler.wait() == -signal.SIGKILL
     gone, alive = psutil.wait_procs(workers, timeout=15)
     assert (len(gone), alive) == (2, [])
     with pytest.raises(psycopg.OperationalError):
         client.execute("select 2")
-    assert ledgers() <= before - 3
+    assert holders(memory) == 0
     until(lambda: backends(pg15, "alice") == 0, "no backend")
     client.close()
 
 
-def ledgers() -> int:
-    """Processes that hold a ledger."""
+def ledger(pid: int) -> tuple[int, int]:
+    """Which memory a process shares with its fleet."""
+    for fd in Path(f"/proc/{pid}/fd").iterdir():
+        if "pgshoal ledger" in os.readlink(fd):
+            found = fd.stat()
+            return found.st_dev, found.st_ino
+    raise AssertionError(f"process {pid} has no ledger")
+
+
+def holders(memory: tuple[int, int]) -> int:
+    """Processes that hold that memory."""
     count = 0
     for process in Path("/proc").glob("[0-9]*"):
         try:
-            held = [os.readlink(fd) for fd in (process / "fd").iterdir()]
+            held = {(found.st_dev, found.st_ino) for fd in (process / "fd").iterdir() if (found := fd.stat())}
         except OSError:
             continue
-        count += any("pgshoal ledger" in name for name in held)
+        count += memory in held
     return count

@@ -29,7 +29,6 @@ def test_a_rolling_restart_under_load_refuses_nobody(pg15: Postgres, make: MakeP
         assert len(now) == 2
         # Their clients have changed process between two transactions.
         until(lambda: set(pooler.worker_pids()) == now, "the old workers are gone")
-        assert steady.running
     steady.report()
     passing.report()
     assert zombies(pooler) == []
