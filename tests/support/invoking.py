@@ -1,4 +1,4 @@
-"""Runs a pooler's executable with arguments, as an operator would, and tells what it did: for two programs side by side."""
+"""Runs a pooler as an operator would, from its command line, and tells what it did: for two programs side by side."""
 
 from __future__ import annotations
 
@@ -27,6 +27,8 @@ ROOT = Path(__file__).resolve().parents[2]
 _LINE = re.compile(r"\d{4}-\d\d-\d\d [\d:.]+ \S+ \[?(\d+)\]? (\w+) (.*)")
 #: The LOG lines that both programs must write.
 _COMMON = ("listening on", "process up: PgBouncer 1.26.1", "stale pidfile", "got SIG", "server connections dropped")
+_SSL_REQUEST = bytes.fromhex("0000000804d2162f")
+_ANSWER_LIMIT_S = 1.0
 _TERM_CAUGHT = 1 << (signal.SIGTERM - 1)
 #: Steps down as `pgshoal.demo.launch` does, but stays in the folder.
 STEP_DOWN = """
@@ -41,7 +43,7 @@ way.execute(sys.argv[2:])
 
 
 def heard(text: str, name: str) -> list[str]:
-    """What a log or an error stream says, without what may differ: times, numbers, chatter, and the texts of ERRORs."""
+    """What a log or an error stream says, sorted, without what may differ: times, chatter, the texts of ERRORs."""
     found: list[str] = []
     for line in text.splitlines():
         match = _LINE.fullmatch(line)
@@ -54,7 +56,7 @@ def heard(text: str, name: str) -> list[str]:
         elif match[2] in ("FATAL", "WARNING"):
             found.append(f"{match[2]} {match[3]}")
     found = [re.sub(r"(process up: PgBouncer [\d.]+),.*", r"\1", line) for line in found]
-    return [line for place, line in enumerate(found) if place == 0 or line != "ERROR" or found[place - 1] != "ERROR"]
+    return sorted(line for line in found if line != "ERROR") + ["ERROR"] * ("ERROR" in found)
 
 
 @dataclass(slots=True)
@@ -149,26 +151,39 @@ class Invocations:
         return name
 
     def accepts(self) -> bool:
-        """Whether the Unix socket or the port takes connections."""
+        """Whether somebody behind the Unix socket answers whether there is TLS."""
         with socket.socket(socket.AF_UNIX) as probe:
-            return probe.connect_ex(f"{self.folder}/.s.PGSQL.{self.port}") == 0
+            probe.settimeout(_ANSWER_LIMIT_S)
+            try:
+                probe.connect(f"{self.folder}/.s.PGSQL.{self.port}")
+                probe.sendall(_SSL_REQUEST)
+                return probe.recv(1) != b""
+            except OSError:
+                return False
 
     def daemon_pid(self, limit_s: float = DAEMON_LIMIT_S) -> int:
-        """From the pidfile, 0 if none comes."""
+        """From the pidfile, 0 if it never names a process that was started in this folder."""
         deadline = time.monotonic() + limit_s
         while time.monotonic() < deadline:
             text = self.pidfile.read_text() if self.pidfile.exists() else ""
-            if text.endswith("\n") and Path(f"/proc/{text.strip()}").exists():
+            if text.endswith("\n") and self._is_started_here(text.strip()):
                 return int(text)
             time.sleep(0.02)
         return 0
+
+    def _is_started_here(self, pid: str) -> bool:
+        """Nobody else may ever be sent a signal."""
+        try:
+            return pid.isdigit() and os.readlink(f"/proc/{pid}/cwd") == str(self.folder)
+        except OSError:
+            return False
 
     def _end_daemon(self) -> tuple[object, ...]:
         pid = self.daemon_pid()
         if pid == 0:
             return ()
         deadline = time.monotonic() + LIMIT_S
-        while not catches_signals(pid) and time.monotonic() < deadline:
+        while not (self.accepts() and catches_signals(pid)) and time.monotonic() < deadline:
             time.sleep(0.02)
         targets = [os.readlink(f"/proc/{pid}/fd/{fd}") for fd in (0, 1, 2)]
         facts = (targets, os.readlink(f"/proc/{pid}/cwd"), os.getsid(pid) == pid, os.getsid(pid) == os.getpgid(pid))

@@ -1,0 +1,205 @@
+"""`pgshoal-bouncer` beside PgBouncer: the same command lines and files, and what both do with them."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pgshoal.bench import pgbouncer
+from tests.support.invoking import Invocations, Ours, Outcome, Theirs, catches_signals
+
+NO_PROCESS = "4194305\n"
+#: There is always one, and it is none of ours.
+A_PROCESS = "1\n"
+DIFFERENCES = Path(__file__).parents[2] / "docs" / "differences.md"
+as_root_only = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be refused for being root")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One invocation: arguments, settings beside the usual ones, and what it finds."""
+
+    arguments: str
+    settings: dict[str, Any] = field(default_factory=dict)
+    #: what the pidfile holds before
+    pid: str = ""
+    #: somebody listens: on "tcp" or on "unix"
+    taken: str = ""
+    root: bool = False
+
+    def __str__(self) -> str:
+        """For the test's name."""
+        extra = [f"{k}={v}" for k, v in self.settings.items()]
+        extra += [f"{k}:{v.strip()}" for k, v in (("pid", self.pid), ("taken", self.taken)) if v]
+        return " ".join(["root:" if self.root else "", self.arguments or "(nothing)", *extra]).strip()
+
+
+PID, LOG = {"pidfile": "{folder}/pid"}, {"logfile": "{folder}/log"}
+TCP = {"unix_socket_dir": "", "listen_addr": "127.0.0.1"}
+NOBODY = {"user": "no-such-account"}
+
+#: The ini is x.ini, of the account that the programs run under.
+SAME = (
+    # What is on the command line.
+    *(Row(arguments) for arguments in (
+        "", "x.ini x.ini", "-qv x.ini x.ini", "-R x.ini", "-dR x.ini", "-x x.ini", "-x -V", "--nope x.ini",
+        "--reboot x.ini", "x.ini --nope", "-u", "--user", "--ver", "--v", "--=x x.ini", "--help=1", "--quiet=1 x.ini",
+        "--verb=3 x.ini", "---V", "-- x.ini -q", "none.ini", "-q none.ini", "-d none.ini", "-dq none.ini", "-- -V", "-",
+        "--quiet --verbose none.ini", "-vvvvv none.ini", "-u no-such-account none.ini",
+    )),
+    # Serving in the foreground.
+    *(Row(arguments, LOG) for arguments in ("x.ini", "-q x.ini", "--quiet x.ini", "-v x.ini", "-qv x.ini", "-- x.ini")),
+    *(Row(arguments) for arguments in ("x.ini", "-q x.ini", "-v x.ini", "--verbose x.ini", "--user= x.ini")),
+    Row("x.ini", {"verbose": 1}),
+    Row("x.ini", PID),
+    Row("x.ini", PID, pid=NO_PROCESS),
+    Row("x.ini", {"pidfile": "pid", "logfile": "log"}),
+    # In the background.
+    *(Row(arguments, {**PID, **LOG}) for arguments in ("-d x.ini", "-dq x.ini", "-dv x.ini", "--daemon x.ini")),
+    Row("-d x.ini", PID),
+    Row("-d x.ini", PID, pid=NO_PROCESS),
+    Row("-d x.ini", {"pidfile": "pid", "logfile": "log"}),
+    Row("-d x.ini"),
+    Row("-d x.ini", LOG),
+    Row("-dq x.ini"),
+    # Not starting.
+    *(Row(arguments, PID, pid=A_PROCESS) for arguments in ("x.ini", "-d x.ini", "-q x.ini")),
+    *(Row(arguments, {**PID, **LOG}, taken="unix") for arguments in ("x.ini", "-d x.ini", "-dq x.ini")),
+    Row("-d x.ini", taken="unix"),
+    *(Row(arguments, {**TCP, **PID, **LOG}, taken="tcp") for arguments in ("x.ini", "-q x.ini", "-d x.ini")),
+    *(Row(arguments, {"unix_socket_dir": "", **PID, **LOG}) for arguments in ("x.ini", "-d x.ini")),
+    *(Row(arguments, {"unix_socket_dir": "/nowhere", **PID, **LOG}) for arguments in ("x.ini", "-d x.ini")),
+    *(Row(arguments, {"pidfile": "/nowhere/pid", **LOG}) for arguments in ("x.ini", "-d x.ini")),
+    *(Row(arguments, {"logfile": "/nowhere/log", **PID}) for arguments in ("x.ini", "-q x.ini", "-d x.ini")),
+    *(Row(arguments, {"nope": 1, **LOG}) for arguments in ("x.ini", "-q x.ini", "-d x.ini")),
+    # The account.
+    Row("x.ini", {**NOBODY, **LOG}),
+    Row("-d x.ini", NOBODY),
+    Row("-u no-such-account x.ini"),
+    Row("-qu no-such-account x.ini"),
+    Row("-u no-such-account x.ini", taken="unix"),
+    Row("-u root x.ini"),
+    Row("-u {account} x.ini"),
+    Row("-u {account} x.ini", NOBODY),
+    Row("x.ini", {"user": "{account}"}),
+)  # fmt: skip
+AS_ROOT = (
+    Row("x.ini", root=True),
+    Row("-q x.ini", root=True),
+    Row("-d x.ini", root=True),
+    Row("none.ini", root=True),
+    Row("-u root x.ini", root=True),
+    Row("x.ini", {"user": "root"}, root=True),
+    Row("-u no-such-account x.ini", root=True),
+    Row("x.ini", NOBODY, root=True),
+    Row("-u {account} x.ini", LOG, root=True),
+    Row("-u {account} x.ini", NOBODY, root=True),
+    Row("-d -u {account} x.ini", {**PID, **LOG}, root=True),
+    Row("x.ini", {"user": "{account}", **LOG}, root=True),
+)
+#: Row, our exit status and last line on stderr, and the words that name the difference in the page.
+DIFFERENT = (
+    (Row("x.ini", PID, pid="garbage\n"), 0, "", "A pidfile that names no process is stale"),
+    (Row("x.ini", PID, pid=" \n"), 0, "", "A pidfile that names no process is stale"),
+    (Row("-V"), 0, "", "`pgshoal-bouncer -V`"),
+    (Row("-h"), 0, "", "`pgshoal-bouncer -h`"),
+)
+
+
+def require_pgbouncer() -> None:
+    """Without one there is nothing to compare with."""
+    try:
+        pgbouncer.find()
+    except pgbouncer.NoPgBouncer as missing:
+        pytest.skip(str(missing))
+
+
+@contextmanager
+def taken(what: str, place: Invocations) -> Iterator[None]:
+    """Somebody listens."""
+    path = f"{place.folder}/.s.PGSQL.{place.port}"
+    if not what:
+        yield
+        return
+    with socket.socket(socket.AF_UNIX if what == "unix" else socket.AF_INET) as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(path if what == "unix" else ("127.0.0.1", place.port))
+        if what == "unix":
+            os.chmod(path, 0o777)
+        sock.listen()
+        yield
+    if what == "unix":
+        os.unlink(path)
+
+
+def run(program: type[Invocations], row: Row, place: Invocations) -> Outcome:
+    """One row with one program, in a folder that both use."""
+    one = program(place.folder, place.port)
+    words = {"folder": str(place.folder), "account": one.account.name if one.account else os.environ.get("USER", "")}
+    one.write_config(**{k: v.format(**words) if isinstance(v, str) else v for k, v in row.settings.items()})
+    one.pidfile.unlink(missing_ok=True)
+    if row.pid:
+        one.pidfile.write_text(row.pid)
+        if one.account is not None:
+            one.account.own(one.pidfile)
+    with taken(row.taken, place):
+        return one.run([each.format(**words) for each in row.arguments.split()], row.root)
+
+
+@pytest.fixture
+def place() -> Iterator[Invocations]:
+    """A folder for both programs."""
+    made = Invocations.in_a_folder()
+    yield made
+    made.remove()
+
+
+@pytest.mark.parametrize("row", [*SAME, *(pytest.param(row, marks=as_root_only) for row in AS_ROOT)], ids=str)
+def test_both_do_the_same(row: Row, place: Invocations) -> None:
+    """Exit status, both streams, the log, who serves and how, and what the end leaves behind."""
+    require_pgbouncer()
+    theirs = run(Theirs, row, place)
+    assert run(Ours, row, place) == theirs
+
+
+@pytest.mark.parametrize(("row", "code", "last", "where"), DIFFERENT, ids=str)
+def test_what_differs_is_written_down(row: Row, code: int, last: str, where: str, place: Invocations) -> None:
+    """Where we do otherwise, the page of differences says so."""
+    require_pgbouncer()
+    theirs, ours = run(Theirs, row, place), run(Ours, row, place)
+    assert ours != theirs
+    assert (ours.code, ours.err[-1] if last else "") == (code, last)
+    assert where in DIFFERENCES.read_text()
+
+
+def test_version_and_help_have_pgbouncers_shape(place: Invocations) -> None:
+    """The first line of -V is PgBouncer's, and -h offers the same options."""
+    require_pgbouncer()
+    theirs, ours = run(Theirs, Row("-V"), place), run(Ours, Row("-V"), place)
+    assert ours.out.splitlines()[0] == theirs.out.splitlines()[0]
+    assert (ours.code, ours.err) == (theirs.code, theirs.err)
+    theirs, ours = run(Theirs, Row("-h"), place), run(Ours, Row("-h"), place)
+    options = re.compile(r"^  (-.*?)  ", re.MULTILINE)
+    assert options.findall(ours.out) == options.findall(theirs.out) != []
+    assert (ours.code, ours.err) == (theirs.code, theirs.err)
+
+
+def test_signals_find_a_daemon_ready_when_its_parent_returns(place: Invocations) -> None:
+    """The pidfile is there, the sockets accept, and no signal can kill it by default."""
+    ours = Ours(place.folder, place.port)
+    ours.write_config(pidfile=ours.pidfile)
+    process = ours.start(["-d", "x.ini"])
+    process.communicate(timeout=20)
+    assert process.returncode == 0
+    pid = int(ours.pidfile.read_text())
+    assert ours.accepts()
+    blocked = re.search(r"SigBlk:\s+([0-9a-f]+)", Path(f"/proc/{pid}/status").read_text())
+    assert catches_signals(pid) or (blocked and int(blocked[1], 16) & 1 << 14)
