@@ -40,8 +40,7 @@ if TYPE_CHECKING:
 
 #: Seven bits of a cancel key.
 SEATS_MAX: Final = 127
-FAILED_AT_BOOT: Final = 3
-#: A worker that lives less than this after it was ready is replaced after a pause, which doubles.
+#: A worker that lives less than this, or never serves, is replaced after a pause, which doubles.
 YOUNG_S: Final = 1.0
 PAUSE_FIRST_S: Final = 0.1
 PAUSE_MAX_S: Final = 10.0
@@ -244,11 +243,18 @@ class Supervisor:
             post.child, post.successor = child, None
         self.lending.take_back(child.number)
         for part in self.parts:
-            part.is_ready(child)
+            self._guarded(part.is_ready, child)
         self.rolling.is_ready(child, old)
         if not self.up and all(one.child is not None and one.child.ready for one in self.posts):
             self.up = True
             self.on_up()
+
+    def _guarded(self, duty: Callable[[Child], None], child: Child) -> None:
+        """A part that fails must not keep the others, and the replacement of a worker, from their work."""
+        try:
+            duty(child)
+        except Exception:
+            self.log.error(f"internal error in the supervisor: {traceback.format_exc()}")
 
     # -- ending
 
@@ -284,9 +290,9 @@ class Supervisor:
         self._empty.discard(child)
         self.ledger.vacate(child.seat)
         for part in self.parts:
-            part.died(child)
+            self._guarded(part.died, child)
         self.ledger.settle(child.seat, self.undertaker.counted(child.seat))
-        self.lending.died(child)
+        self._guarded(self.lending.died, child)
         self._dead(child, os.waitstatus_to_exitcode(status))
 
     def _dead(self, child: Child, code: int) -> None:

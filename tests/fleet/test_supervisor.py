@@ -268,3 +268,22 @@ def test_a_failed_reload_changes_nothing(make: MakeStage) -> None:
     assert stage.fleet.config is before
     assert stage.log.has("got SIGHUP, re-reading config")
     assert stage.log.has("config file loading failed")
+
+
+def test_a_part_that_fails_does_not_stop_the_replacement(make: MakeStage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its error is logged; the number gets its process, and the other parts are told."""
+    stage = make()
+    stage.begin()
+
+    def fail(child: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(stage.fleet.undertaker, "died", fail)
+    monkeypatch.setattr(stage.fleet.letterboxes, "is_ready", fail)
+    told: list[object] = []
+    monkeypatch.setattr(stage.fleet.relay, "died", told.append)
+    old = stage.child(0)
+    os.kill(old.pid, signal.SIGKILL)
+    stage.until(lambda: stage.serves(0, but=old))
+    assert told == [old]
+    assert sum("internal error in the supervisor" in line for line in stage.log.lines) == 2
