@@ -52,6 +52,8 @@ class Event(IntEnum):
     #: (MOVED, client, fd, state): what `emigrate` began is done; the id is dead. Whoever takes the event owns the
     #: descriptor (non-blocking, close-on-exec; -1 with the driver "manual") and hands both to `immigrate` somewhere.
     MOVED = 14
+    #: (RESTED, pool): a server has become idle, after `tell_rest`.
+    RESTED = 15
 
 
 class PoolMode(IntEnum):
@@ -300,6 +302,9 @@ class Engine(Protocol):
 
     def pause_pool(self, pool: PoolId, paused: bool) -> None:
         """Paused: nobody is linked; on resume the line is served."""
+
+    def tell_rest(self, pool: PoolId) -> None:
+        """RESTED is given once, when next a server of the pool becomes idle because nobody waits for it."""
 
     def hush_pool(self, pool: PoolId, hushed: bool) -> None:
         """Hushed: clients wait without STARVED, as the pool cannot grow anyway; a wake for nothing costs much."""

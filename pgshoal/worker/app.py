@@ -229,6 +229,7 @@ class Worker:
             Event.STARVED: self.growth.starved,
             Event.RETURNED: self.servers.returned,
             Event.DIVERTED: self.balance.diverted,
+            Event.RESTED: self.giving.rested,
             Event.MOVED: self.moving.moved,
         }
         return tuple(table.get(number, self._unknown) for number in range(max(Event) + 1))

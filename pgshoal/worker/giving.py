@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 #: Of several workers that could give, those that hold less wait so long for the others.
 TURN_US: Final = 10_000
 _TURNS_MAX: Final = 2
-#: Cheap looks between two thorough ones.
-_SKIPS_MAX: Final = 10
+#: So long nothing is looked at while all servers are busy: time alone changes little then.
+_LOOK_ANYWAY_US: Final = 300_000
 
 
 class Giving:
@@ -32,7 +32,8 @@ class Giving:
         self._since: dict[int, int] = {}
         #: pools of which others want slots
         self._watched: set[PoolId] = set()
-        self._skipped = 0
+        #: the timer is a late one, as the engine will tell
+        self._resting = False
         #: the last look found more than busy servers of our own share
         self._some_spare = False
 
@@ -50,40 +51,42 @@ class Giving:
             self.worker.settle()
 
     def attend(self) -> None:
-        """Look again soon; not quite so soon while there is nothing to give."""
-        if self._timer is None:
-            delay_us = LOOK_AGAIN_US if self._some_spare else 2 * LOOK_AGAIN_US
-            self._timer = self.worker.loop.call_later(delay_us / 1e6, self._again)
+        """Look again soon; while all are busy the engine tells of the first server that rests."""
+        if self._timer is not None:
+            if not self._resting:
+                return
+            self._timer.cancel()
+        self._resting = not self._some_spare and self._tell_rest()
+        delay_us = _LOOK_ANYWAY_US if self._resting else LOOK_AGAIN_US
+        self._timer = self.worker.loop.call_later(delay_us / 1e6, self._again)
 
-    def taken(self) -> None:
-        """This worker has one slot more; perhaps others would rather have it."""
+    def _tell_rest(self) -> bool:
+        """Ask the engine to tell; False if there may be nothing to tell of in time."""
+        pools = self.worker.pools.by_id
+        numbers = self._watched.union(self.worker.budget.waiting())
+        if not all(number in pools and pools[number].servers for number in numbers):
+            return False
+        for number in numbers:
+            self.worker.engine.tell_rest(number)
+        return True
+
+    def rested(self, number: PoolId) -> None:
+        """RESTED: there is something to give, or nobody waits here any more; if that lasts a moment."""
         self._some_spare = True
         self.attend()
 
+    def taken(self) -> None:
+        """This worker has one slot more; perhaps others would rather have it."""
+        self.rested(0)
+
     def _again(self) -> None:
         self._timer = None
-        self._skipped += 1
-        if self._skipped < _SKIPS_MAX and not self._some_spare and self._all_busy():
-            self.attend()
-            return
-        self._skipped = 0
         changed = self.worker.growth.recheck()
         self.look()
         if changed or self._some_spare:
             self.worker.settle()
         if self.worker.budget.waiting():
             self.attend()
-
-    def _all_busy(self) -> bool:
-        """Clients wait in every pool that matters: as long as they do, there is nothing to give and nothing to say.
-
-        Asked thirty times a second in a busy fleet, so it must cost next to nothing.
-        """
-        counts = self.worker.engine.pool_counts
-        try:
-            return all(counts(number).cl_waiting for number in self._watched.union(self.worker.budget.waiting()))
-        except KeyError:  # a pool is gone
-            return False
 
     def close(self) -> None:
         """The worker ends."""

@@ -192,6 +192,9 @@ impl Core {
         }
         if let Some(pool) = self.pools.get_mut(pool_id) {
             pool.idle.push_back(id);
+            if std::mem::take(&mut pool.rest_wanted) {
+                self.events.push(CoreEvent::Rested { pool: pool_id });
+            }
         }
         self.set_mode(id, Mode::Idle);
     }

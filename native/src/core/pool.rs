@@ -15,6 +15,8 @@ pub struct Pool {
     /// (client, ticket); an entry whose client has another ticket or mode is stale and skipped.
     pub line: VecDeque<(ConnId, u64)>,
     pub next_ticket: u64,
+    /// RESTED is wanted, once.
+    pub rest_wanted: bool,
     /// STARVED is not wanted.
     pub hushed: bool,
     /// STARVED was given since the events were last taken.

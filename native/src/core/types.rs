@@ -48,6 +48,10 @@ pub enum CoreEvent {
         key: &'static str,
         detail: String,
     },
+    /// A server has become idle in a pool of which `tell_rest` was asked.
+    Rested {
+        pool: PoolId,
+    },
     Starved {
         pool: PoolId,
     },

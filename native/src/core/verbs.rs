@@ -153,6 +153,12 @@ impl Core {
         Ok(())
     }
 
+    /// RESTED, once, when a server of the pool becomes idle.
+    pub fn tell_rest(&mut self, pool: PoolId) -> Verb<()> {
+        self.pool(pool)?.rest_wanted = true;
+        Ok(())
+    }
+
     /// Hushed: no STARVED.
     pub fn hush_pool(&mut self, pool: PoolId, hushed: bool) -> Verb<()> {
         self.pool(pool)?.hushed = hushed;

@@ -470,6 +470,10 @@ impl Engine {
         self.core.pause_pool(pool, paused).map_err(refused)
     }
 
+    fn tell_rest(&mut self, pool: u64) -> PyResult<()> {
+        self.core.tell_rest(pool).map_err(refused)
+    }
+
     fn hush_pool(&mut self, pool: u64, hushed: bool) -> PyResult<()> {
         self.core.hush_pool(pool, hushed).map_err(refused)
     }

@@ -19,6 +19,7 @@ const STARVED: u8 = 11;
 const RETURNED: u8 = 12;
 const DIVERTED: u8 = 13;
 const MOVED: u8 = 14;
+const RESTED: u8 = 15;
 
 pub fn tuple<'py>(py: Python<'py>, event: &CoreEvent) -> PyResult<Bound<'py, PyTuple>> {
     match event {
@@ -62,6 +63,7 @@ pub fn tuple<'py>(py: Python<'py>, event: &CoreEvent) -> PyResult<Bound<'py, PyT
             detail,
         } => (FAULT, client, *key, detail).into_pyobject(py),
         CoreEvent::Starved { pool } => (STARVED, pool).into_pyobject(py),
+        CoreEvent::Rested { pool } => (RESTED, pool).into_pyobject(py),
         CoreEvent::Returned { server } => (RETURNED, server).into_pyobject(py),
         CoreEvent::Diverted { fd, listener } => (DIVERTED, fd, listener).into_pyobject(py),
         CoreEvent::Moved { conn, fd, state } => {

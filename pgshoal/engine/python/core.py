@@ -333,6 +333,9 @@ class Core:
             server.mode = IDLE
             server.idle_us = self.now
             pool.idle.append(server)
+            if pool.rest_wanted:
+                pool.rest_wanted = False
+                self.emit((Event.RESTED, pool.id))
 
     def acquire(self, client: Client) -> bool:
         """A parked client has a message. True if it is linked now; else it waits or its SETs are under way."""

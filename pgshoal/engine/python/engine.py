@@ -266,6 +266,10 @@ class PythonEngine:
             self._core.serve(found)
             self._driver.flush()
 
+    def tell_rest(self, pool: PoolId) -> None:
+        """RESTED once, when a server becomes idle."""
+        self._core.pools[pool].rest_wanted = True
+
     def hush_pool(self, pool: PoolId, hushed: bool) -> None:
         """STARVED is not wanted."""
         self._core.pools[pool].hushed = hushed

@@ -29,6 +29,7 @@ class Pool:
         "pooled",
         "queries",
         "query_time",
+        "rest_wanted",
         "server_bytes",
         "server_parses",
         "servers",
@@ -48,7 +49,7 @@ class Pool:
         self.clients: dict[int, Client] = {}
         self.servers: dict[int, Server] = {}
         self.paused = False
-        self.starved = self.hushed = False
+        self.starved = self.hushed = self.rest_wanted = False
         self.assigned = self.xacts = self.queries = 0
         self.client_bytes = self.server_bytes = 0
         self.xact_time = self.query_time = self.wait_time = 0

@@ -146,6 +146,22 @@ def test_pause(core: Bench) -> None:
     assert (server.mode, second.mode) == ("idle", "waiting")
 
 
+def test_the_first_rest_is_told(core: Bench) -> None:
+    """After tell_rest the first server that becomes idle gives RESTED, once; one that serves the line does not."""
+    server, first, second = core.server(), core.client(), core.client()
+    first.say(query("a"))
+    second.say(query("b"))
+    core.events()
+    core.engine.tell_rest(core.pool_id)
+    server.say(command_complete("X"), IDLE)
+    assert core.events() == []
+    server.say(command_complete("X"), IDLE)
+    assert core.events() == [(Event.RESTED, core.pool_id)]
+    first.say(query("a"))
+    server.say(command_complete("X"), IDLE)
+    assert (server.mode, core.events()) == ("idle", [])
+
+
 def test_a_hushed_pool_starves_silently(core: Bench) -> None:
     """Clients wait as ever, but STARVED is given again only after the hush has ended."""
     first, second = core.client(), core.client()

@@ -33,6 +33,27 @@ fn first_in_first_out() {
     );
 }
 
+/// The first server that becomes idle is told of, if somebody asked; one that serves the line is not.
+#[test]
+fn rested() {
+    let mut rig = Rig::transaction();
+    let (server, a, b) = (rig.server(), rig.client(), rig.client());
+    rig.core.received(a, &asks("Q:a"));
+    rig.core.received(b, &asks("Q:b"));
+    rig.events();
+    rig.core.tell_rest(rig.pool).unwrap();
+    rig.hear(server);
+    rig.answer(server, a, DONE);
+    assert!(rig.events().is_empty());
+    rig.hear(server);
+    rig.answer(server, b, DONE);
+    assert_eq!(rig.events(), ["RESTED"]);
+    rig.core.received(a, &asks("Q:a"));
+    rig.hear(server);
+    rig.answer(server, a, DONE);
+    assert!(rig.events().is_empty());
+}
+
 /// A hushed pool starves without a word, until the hush ends.
 #[test]
 fn hushed() {

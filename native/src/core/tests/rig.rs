@@ -166,6 +166,7 @@ fn short(event: &CoreEvent) -> String {
         CoreEvent::Closed { reason, .. } => format!("CLOSED {reason}"),
         CoreEvent::Fault { key, detail, .. } => format!("FAULT {key} {detail}").trim_end().into(),
         CoreEvent::Starved { .. } => "STARVED".into(),
+        CoreEvent::Rested { .. } => "RESTED".into(),
         CoreEvent::Returned { .. } => "RETURNED".into(),
         CoreEvent::Message { kind, payload, .. } => {
             format!(
