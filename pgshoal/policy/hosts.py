@@ -105,11 +105,11 @@ class Health:
         known = self._of(place, now_us)
         known.session, known.session_until_us = session, now_us + retry_us
 
-    def chosen(self, place: Place, now_us: int, retry_us: int) -> None:
+    def chosen(self, place: Place, now_us: int, limit_us: int) -> None:
         """An attempt begins: where the last one failed, nobody else tries before this one's time is over."""
         known = self._known.get(place)
         if known is not None and known.failed_until_us:
-            known.failed_until_us = now_us + retry_us
+            known.failed_until_us = now_us + limit_us
 
     def rank(self, place: Place, wanted: Attributes, now_us: int) -> int:
         """GOOD, SECOND or BAD."""

@@ -53,7 +53,7 @@ class Hosts:
         places = [(address, entry.port) for address in addresses]
         ranks = [self.health.rank(place, entry.target_session_attrs, now_us) for place in places]
         place = places[best(ranks, 0)]
-        self.health.chosen(place, now_us, self._retry_us())
+        self.health.chosen(place, now_us, max(self._retry_us(), self._patience_us()))
         return place[0]
 
     def _rank(self, pool: Pool, host: str) -> int:
@@ -82,6 +82,10 @@ class Hosts:
         places = [_place(server) for server in pool.servers.values() if server.state is ServerState.LOGIN]
         count = sum(self.health.rank(place, wanted, now_us) == BAD for place in places)
         return count if count and self._another(pool) else 0
+
+    def _patience_us(self) -> int:
+        """How long an attempt may last."""
+        return round(self.worker.config.settings.server_connect_timeout * 1e6)
 
     def _retry_us(self) -> int:
         return round(max(self.worker.config.settings.server_login_retry, RETRY_LEAST_S) * 1e6)
@@ -177,7 +181,7 @@ class Hosts:
 
     def _give_up(self, now_us: int) -> None:
         """Servers that do not answer are closed after server_connect_timeout."""
-        limit_us = self.worker.config.settings.server_connect_timeout * 1e6
+        limit_us = self._patience_us()
         for conn, (server, since_us) in list(self._asked.items()):
             if self.worker.servers.by_conn.get(conn) is not server:
                 del self._asked[conn]

@@ -49,6 +49,8 @@ class Name:
     valid_until_us: int = 0
     turn: int = 0
     asking: bool = False
+    #: what is being asked was begun too early: once more, when that is answered
+    again: bool = False
     waiting: list[Found] = field(default_factory=list)
 
 
@@ -125,6 +127,9 @@ class Resolver:
             found(self._next(name))
         if gone and self.changed is not None:
             self.changed(host, gone)
+        if name.again:
+            name.again = False
+            self._ask(host, name)
         self._advance()
 
     def _limit(self) -> float:
@@ -187,7 +192,9 @@ class Resolver:
 
     def _renew(self, zone: str) -> None:
         for host in self.names_of(zone):
-            self._ask(host, self.names[host])
+            name = self.names[host]
+            name.again = name.asking
+            self._ask(host, name)
 
     def names_of(self, zone: str) -> Iterator[str]:
         """The names of one zone."""

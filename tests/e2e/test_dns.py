@@ -52,7 +52,7 @@ def entry(pg: Postgres, host: str = "db.example.test", **more: object) -> str:
 
 def servers(pooler: Pooler) -> list[str]:
     """Addresses of the servers that stand."""
-    return sorted(str(row["addr"]) for row in pooler.admin("show servers") if row["state"] != "login")
+    return sorted(str(row["addr"]) for row in pooler.admin("show servers") if row["state"] != "new")
 
 
 def shown(pooler: Pooler) -> dict[str, tuple[int, str]]:
@@ -217,3 +217,42 @@ def test_names_of_several_workers(everywhere: Postgres, names: NameServer, make:
         assert [tuple(row.values()) for row in pooler.admin("show dns_zones")] == [("example.test", 0, 1)]
         counts = lists(pooler)
         assert (counts["dns_names"], counts["dns_zones"]) == (1, 1)
+
+
+def test_answers_that_change_under_load(everywhere: Postgres, names: NameServer, make: MakePooler) -> None:
+    """Servers move from address to address while clients work, and no client notices."""
+    pooler = make(
+        {"app": entry(everywhere, pool_size=4)},
+        resolv_conf=names.resolv_conf(), dns_max_ttl=0.2, dns_zone_check_period=0.2,
+    )  # fmt: skip
+    over = threading.Event()
+    seen: set[str] = set()
+    failures: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            with pooler.connect() as conn:
+                while not over.is_set():
+                    with conn.transaction():
+                        first = conn.execute("select host(inet_server_addr())").fetchone()
+                        second = conn.execute("select host(inet_server_addr())").fetchone()
+                        assert first == second
+                        assert first is not None
+                        seen.add(first[0])
+        except BaseException as error:
+            failures.append(error)
+
+    clients = [threading.Thread(target=work) for _ in range(8)]
+    for client in clients:
+        client.start()
+    until(lambda: [row["serial"] for row in pooler.admin("show dns_zones")] == [7], "the first serial")
+    for turn in range(12):
+        address = ADDRESSES[turn % len(ADDRESSES)]
+        names.hosts["db.example.test"] = [address]
+        names.serials["example.test"] += 1
+        until(lambda: shown(pooler).get("db.example.test", (0, ""))[1] == f"{address}:0", "the next answer")  # noqa: B023
+    over.set()
+    for client in clients:
+        client.join()
+    assert failures == []
+    assert seen == set(ADDRESSES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -15,7 +16,7 @@ from tests.support.postgres import Postgres
 from tests.support.standby import Primary, Standby
 
 ONE, TWO, THREE = "127.0.0.1", "127.0.0.2", "127.0.0.3"
-DEAD = "127.0.0.99"
+DEAD, SILENT = "127.0.0.99", "127.0.0.98"
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +49,7 @@ def at_once(pooler: Pooler, count: int, dbname: str = "app") -> list[str]:
 
 def servers(pooler: Pooler) -> list[tuple[str, str]]:
     """(database, address) of all servers."""
-    return sorted((row["database"], row["addr"]) for row in pooler.admin("show servers") if row["state"] != "login")
+    return sorted((row["database"], row["addr"]) for row in pooler.admin("show servers") if row["state"] != "new")
 
 
 def where(pooler: Pooler, dbname: str = "app") -> str:
@@ -78,6 +79,31 @@ def test_a_dead_host_is_passed_over(primary: Postgres, make: MakePooler, order: 
     hosts = f"{DEAD},no-such-name.invalid,{ONE}"
     pooler = make({"app": entry(primary, hosts, load_balance_hosts=order)}, server_login_retry=60)
     assert at_once(pooler, 4) == [ONE] * 4
+
+
+def test_a_host_that_is_silent(primary: Postgres, make: MakePooler) -> None:
+    """It is found out by server_connect_timeout; from then on clients do not wait for attempts at it."""
+    with socket.create_server((SILENT, primary.port)):
+        pooler = make(
+            {"app": entry(primary, f"{SILENT},{ONE}")},
+            server_connect_timeout=1,
+            server_login_retry=1,
+            server_lifetime=0,  # each transaction has a server of its own
+            server_tls_sslmode="disable",
+        )
+        assert at_once(pooler, 1) == [ONE]
+        assert "connect timeout" in pooler.log_text()
+        pooler.settings["server_connect_timeout"] = 60
+        pooler.write_config()
+        pooler.admin("reload")
+        # The next attempt at the silent host hangs for a minute, and nobody hangs with it.
+        until(lambda: at_once(pooler, 3) == [ONE] * 3 and attempts(pooler) > 0, "an attempt at the silent host")
+        assert at_once(pooler, 5) == [ONE] * 5
+
+
+def attempts(pooler: Pooler) -> int:
+    """Logins to servers under way."""
+    return sum(row["sv_login"] for row in pooler.admin("show pools"))
 
 
 def test_a_host_that_comes_back_gets_its_turns(primary: Postgres, standby: Standby, make: MakePooler) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import get_args
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pgshoal.config.model import SessionAttributes
 from pgshoal.policy.hosts import (
@@ -60,6 +62,19 @@ def test_best_looks_from_where_it_is_told() -> None:
     assert best([GOOD, BAD, GOOD], 1) == 2
     assert best([GOOD, SECOND, BAD], 2) == 0
     assert best([BAD, SECOND, BAD], 2) == 1
+
+
+@given(
+    st.lists(st.lists(st.sampled_from([GOOD, SECOND, BAD]), min_size=4, max_size=4), min_size=8, max_size=8),
+    st.booleans(),
+    st.booleans(),
+)
+def test_nothing_worse_is_ever_chosen(rounds: list[list[int]], round_robin: bool, failed: bool) -> None:
+    """Whatever the turn is, the choice is among the best; and with equal hosts round-robin leaves none out."""
+    turns = Turns()
+    for ranks in rounds:
+        assert ranks[turns.pick(1, ranks, round_robin, failed)] == min(ranks)
+    assert {turns.pick(1, [GOOD] * 4, True, failed) for _ in range(4)} == {0, 1, 2, 3}
 
 
 def test_a_failed_place_is_bad_for_the_retry_time() -> None:

@@ -22,7 +22,8 @@ class Stage:
         # Without TLS and at full patience: pauses would be seen.
         self.bench = Bench(
             {"app": f"host={hosts} {more}"},
-            server_login_retry=15,
+            server_login_retry=2,
+            server_connect_timeout=15,
             server_tls_sslmode="disable",
             pool_mode="transaction",
         )
@@ -105,8 +106,14 @@ def test_nobody_waits_for_an_attempt_in_doubt(stages: list[Stage]) -> None:
     assert stage.begun() == [A]
     stage.bench.pass_time(0.1)
     assert stage.begun() == [B]
+    second = stage.conn
     stage.bench.pass_time(0.1)
     assert stage.begun() == []  # now somebody is on the way
+    stage.bench.welcome(second)
+    stage.bench.answer(second, "T")
+    stage.bench.pass_time(14)  # the attempt still hangs
+    stage.client()
+    assert stage.begun() == [B]
 
 
 def test_what_one_pool_learns_all_know(stages: list[Stage]) -> None:

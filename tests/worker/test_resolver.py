@@ -208,6 +208,30 @@ def test_zones_are_compared_when_due() -> None:
     assert names.log.has("zone 'example.test' serial changed: old=7 new=8")
 
 
+def test_a_question_from_before_the_change_is_repeated() -> None:
+    """Its answer may be the old one, and no later serial would tell."""
+    names = Names(db_example_test=["10.0.0.1"])
+    names.table.serials = {"example.test": 7}
+    names.resolver.zone_check_period_s = 10
+    names.find("db.example.test")
+    names.pass_time(20)
+    names.resolver.tick()
+    names.table.hold = True
+    names.resolver.find("db.example.test", lambda found: None)
+    names.table.serials["example.test"] = 8
+    names.pass_time(10)
+    names.resolver.tick()
+    (question, serial), names.table.held = names.table.held, []
+    serial[1](8)  # type: ignore[call-arg, arg-type]
+    asked = len(names.table.asked)
+    question[1](["10.0.0.1"], 0)  # type: ignore[call-arg, arg-type]
+    assert names.table.asked[asked:] == ["db.example.test"]
+    names.table.hosts["db.example.test"] = ["10.0.0.2"]
+    names.table.release()
+    assert names.find("db.example.test") == ["10.0.0.2"]
+    assert len(names.table.asked) == asked + 1
+
+
 def test_zones_are_left_alone_without_a_period() -> None:
     """0 is never; and a zone whose question is still under way is not asked for again."""
     names = Names(db_example_test=["10.0.0.1"])
