@@ -343,11 +343,15 @@ class Channel:
             with contextlib.suppress(OSError):
                 os.close(fd)
 
-    def _end(self) -> None:
-        if not self.open:
-            return
+    def give_up(self) -> None:
+        """Close this end because the other process is dead, though its kernel may still hold the socket (io_uring)."""
         asked = list(self._asked.values())
         self.close()
         for done in asked:
             done(None)
+
+    def _end(self) -> None:
+        if not self.open:
+            return
+        self.give_up()
         self._closed()

@@ -285,8 +285,8 @@ class Supervisor:
         self.loop.remove_reader(child.pidfd)
         os.close(child.pidfd)
         child.channel.drain()
-        child.channel.close()
         self.children.remove(child)
+        child.channel.give_up()
         self._empty.discard(child)
         self.ledger.vacate(child.seat)
         for part in self.parts:

@@ -170,6 +170,17 @@ def test_a_dying_peer_answers_every_question_with_none(wire: Wire) -> None:
     assert wire.ended == ["left"]
 
 
+def test_a_peer_given_up_answers_every_question_with_none(wire: Wire) -> None:
+    """Also while the kernel still holds its socket open; nobody is told that the channel has ended."""
+    answers: list[Message | None] = []
+    wire.left.ask("first", answers.append)
+    wire.left.ask("second", answers.append)
+    wire.left.give_up()
+    assert answers == [None, None]
+    assert wire.ended == []
+    assert not wire.left.open
+
+
 def test_what_was_sent_before_the_end_is_heard(wire: Wire) -> None:
     """`drain` hears the last words of a peer that is gone."""
     heard: list[Message] = []
