@@ -127,20 +127,30 @@ def low_load(clients: int) -> Experiment:
     return Experiment(f"fleet-{clients}", title, "pgbench", metrics, arguments, fleets=SHAPES)
 
 
+def of_four(
+    name: str,
+    clients: int,
+    servers: str,
+    settings: Mapping[str, object],
+    to_one: Mapping[str, float],
+    to_pgbouncers: Mapping[str, float],
+) -> Experiment:
+    """What four processes cost beside one, and beside four PgBouncers."""
+    metrics = (
+        Metric("cpu", "µs/tx", to_one, base="1 worker"),
+        Metric("cpu", "µs/tx", to_pgbouncers, base="4 PgBouncers"),
+        Metric("tps", "tx/s", higher_is_better=True, base="4 PgBouncers"),
+    )
+    title = f"fleets of four, pgbench -S, {clients} clients, {servers}"
+    arguments = ("-S", "-c", str(clients), "-j", "2")
+    fleets = ("1 worker", "4 PgBouncers", "least", "pack", "kernel")
+    return Experiment(name, title, "pgbench", metrics, arguments, settings, fleets=fleets)
+
+
 FLEETS: tuple[Experiment, ...] = (
     *(low_load(clients) for clients in (1, 4, 8)),
-    Experiment(
-        "fleet-256",
-        "fleets of four, pgbench -S, 256 clients",
-        "pgbench",
-        (
-            Metric("cpu", "µs/tx", {"least": 1.15}, base="1 worker"),
-            Metric("cpu", "µs/tx", {"least": 1.0}, base="4 PgBouncers"),
-            Metric("tps", "tx/s", higher_is_better=True, base="4 PgBouncers"),
-        ),
-        ("-S", "-c", "256", "-j", "2"),
-        fleets=("1 worker", "4 PgBouncers", "least", "pack", "kernel"),
-    ),
+    of_four("fleet-256", 256, "20 servers", {}, {"least": 1.15}, {"least": 1.0}),
+    of_four("fleet-120", 120, "a server for each", {"default_pool_size": 160}, {"least": 1.15}, {"least": 1.0}),
     Experiment(
         "fleet-churn",
         "fleets of four, pgbench -S -C, trust, 8 clients",

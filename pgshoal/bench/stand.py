@@ -76,7 +76,7 @@ class Stand:
         return pgbouncer.find()
 
     def _open(self) -> None:
-        settings = {"max_connections": "500"}
+        settings = {"max_connections": "1000"}
         try:
             found = programs.system()
             self.tls_folder = certificates()
