@@ -71,6 +71,8 @@ def main(
         return 1
     try:
         if estate is None:
+            if os.geteuid() != 0:  # as root we would make a file that the account cannot open
+                _open_log(config, log, quiet)
             _become(config.settings.user, program)
         return _serve(config, log, quiet, dict(overrides or {}), estate, background)
     except Fatal as error:
@@ -204,5 +206,7 @@ def _open_log(config: Config, log: Log, quiet: bool) -> None:
     try:
         log.reopen(settings.logfile, stderr=not quiet)
     except OSError as error:
+        # There is no other place to say so.
+        log.reopen("", stderr=True)
         raise Fatal(f"Cannot open logfile: '{settings.logfile}': {error.strerror}") from error
     log.use_syslog(settings.syslog, settings.syslog_ident, settings.syslog_facility)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import socket
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,7 +16,8 @@ from typing import Any
 import pytest
 
 from pgshoal.bench import pgbouncer
-from tests.support.invoking import Invocations, Ours, Outcome, Theirs, catches_signals
+from tests.e2e.conftest import until
+from tests.support.invoking import Invocations, Ours, Outcome, Theirs, catches_signals, wait_for_end
 
 NO_PROCESS = "4194305\n"
 #: There is always one, and it is none of ours.
@@ -78,7 +81,8 @@ SAME = (
     *(Row(arguments, {"unix_socket_dir": "", **PID, **LOG}) for arguments in ("x.ini", "-d x.ini")),
     *(Row(arguments, {"unix_socket_dir": "/nowhere", **PID, **LOG}) for arguments in ("x.ini", "-d x.ini")),
     *(Row(arguments, {"pidfile": "/nowhere/pid", **LOG}) for arguments in ("x.ini", "-d x.ini")),
-    *(Row(arguments, {"logfile": "/nowhere/log", **PID}) for arguments in ("x.ini", "-q x.ini", "-d x.ini")),
+    *(Row(arguments, {"logfile": "/nowhere/log", **PID}) for arguments in ("x.ini", "-q x.ini")),
+    Row("-d x.ini", {"logfile": "/nowhere/log"}),
     *(Row(arguments, {"nope": 1, **LOG}) for arguments in ("x.ini", "-q x.ini", "-d x.ini")),
     # The account.
     Row("x.ini", {**NOBODY, **LOG}),
@@ -105,10 +109,14 @@ AS_ROOT = (
     Row("-d -u {account} x.ini", {**PID, **LOG}, root=True),
     Row("x.ini", {"user": "{account}", **LOG}, root=True),
 )
+NO_LOG = "FATAL Cannot open logfile: '/nowhere/log': No such file or directory"
+NO_ROOT = "FATAL PgBouncer should not run as root"
 #: Row, our exit status and last line on stderr, and the words that name the difference in the page.
 DIFFERENT = (
     (Row("x.ini", PID, pid="garbage\n"), 0, "", "A pidfile that names no process is stale"),
     (Row("x.ini", PID, pid=" \n"), 0, "", "A pidfile that names no process is stale"),
+    (Row("-d x.ini", {"logfile": "/nowhere/log", **PID}), 1, NO_LOG, "A log file that cannot be opened"),
+    pytest.param(Row("x.ini", LOG, root=True), 1, NO_ROOT, "No log file is made as root", marks=as_root_only),
     (Row("-V"), 0, "", "`pgshoal-bouncer -V`"),
     (Row("-h"), 0, "", "`pgshoal-bouncer -h`"),
 )
@@ -203,3 +211,142 @@ def test_signals_find_a_daemon_ready_when_its_parent_returns(place: Invocations)
     assert ours.accepts()
     blocked = re.search(r"SigBlk:\s+([0-9a-f]+)", Path(f"/proc/{pid}/status").read_text())
     assert catches_signals(pid) or (blocked and int(blocked[1], 16) & 1 << 14)
+
+
+# -- what is ours alone: `tests/e2e/fleet` has the stories of a fleet, these are about how it was started
+
+
+class Served(Ours):
+    """Ours with its console at hand, over the Unix socket, as the account itself."""
+
+    def console(self, command: str, user: str = "pgbouncer") -> list[str]:
+        """One command by psql, without a password; its rows, or what is wrong."""
+        argv = ["psql", "-X", "-w", "-A", "-t", "-h", str(self.folder), "-p", str(self.port), "-U", user, "pgbouncer"]
+        who: dict[str, Any] = {}
+        if self.account is not None:
+            who = {"user": self.account.uid, "group": self.account.gid, "extra_groups": []}
+        done = subprocess.run([*argv, "-c", command], capture_output=True, text=True, check=False, cwd="/", **who)
+        said: str = done.stdout if done.returncode == 0 else done.stderr
+        return said.splitlines()
+
+    def workers(self) -> list[str]:
+        """The process ids of those that serve."""
+        return [row.split("|")[1] for row in self.console("SHOW WORKERS")]
+
+    def log_text(self) -> str:
+        """So far."""
+        return self.log.read_text() if self.log.exists() else ""
+
+    def start_daemon(self, *arguments: str, **settings: object) -> int:
+        """Returns its process id."""
+        given = {"pidfile": self.pidfile, "logfile": self.log, "auth_type": "scram-sha-256", **settings}
+        self.write_config(**given)
+        process = self.start([*arguments, "-d", "x.ini"])
+        out, err = process.communicate(timeout=20)
+        assert (process.returncode, out, err) == (0, "", "")
+        return int(self.pidfile.read_text())
+
+
+@pytest.fixture
+def served() -> Iterator[Served]:
+    """A folder for one pooler."""
+    made = Served.in_a_folder()
+    yield made
+    made.remove()
+
+
+def test_the_accounts_own_console_needs_no_password(served: Served) -> None:
+    """Over the Unix socket, as user pgbouncer and as an admin; SHOW VERSION is the first line of -V."""
+    served.start_daemon()
+    (version,) = served.console("SHOW VERSION")
+    assert any("password" in line for line in served.console("SHOW VERSION", user="joe"))
+    assert served.log_text().count("pgbouncer access from unix socket") == 1
+    assert served.console("SHUTDOWN") != []
+    until(lambda: not served.pidfile.exists(), "the end")
+    assert served.run(["-V"]).out.splitlines()[0] == version
+
+
+@pytest.mark.parametrize(("settings", "count"), [({}, 1), ({"workers": 2}, 2)])
+def test_how_many_workers_serve(served: Served, settings: dict[str, object], count: int) -> None:
+    """One, as PgBouncer is one process, unless the file says more; a reload does not change that."""
+    pid = served.start_daemon(**settings)
+    until(lambda: len(served.workers()) == count, "all workers")
+    assert next(row for row in served.console("SHOW CONFIG") if row.startswith("workers|")).split("|")[1] == str(count)
+    os.kill(pid, signal.SIGHUP)
+    until(lambda: "config file loaded by all workers" in served.log_text(), "the reload")
+    assert len(served.workers()) == count
+
+
+def upgrade(served: Served) -> None:
+    """Returns when the new program's worker serves, alone."""
+    before = served.workers()
+    assert served.console("UPGRADE") == ["UPGRADE"]
+    until(lambda: len(now := served.workers()) == 1 and now != before, "a new worker")
+
+
+@pytest.mark.parametrize("arguments", [(), ("-v",)])
+def test_a_daemon_becomes_the_new_program(served: Served, arguments: tuple[str, ...]) -> None:
+    """An upgrade stays in the background: same process, same pidfile, new worker, and the end tidies up."""
+    pid = served.start_daemon(*arguments)
+    until(lambda: len(served.workers()) == 1, "a worker")
+    for times in (1, 2):
+        upgrade(served)
+        assert served.log_text().count("has taken over from") == times
+        assert served.pidfile.read_text() == f"{pid}\n"
+    assert os.readlink(f"/proc/{pid}/fd/2") == os.devnull
+    os.kill(pid, signal.SIGTERM)
+    wait_for_end(pid)
+    assert sorted(path.name for path in served.folder.iterdir()) == ["log", "x.ini"]
+
+
+def test_in_the_foreground_it_becomes_the_new_program_too(served: Served) -> None:
+    """The log on stderr goes on."""
+    served.write_config()
+    with served.start(["x.ini"]) as process:
+        until(served.accepts, "a worker")
+        upgrade(served)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=20)
+    assert process.returncode == 0
+    assert "has taken over from" in err
+    assert "server connections dropped, exiting" in err.splitlines()[-1]
+
+
+def test_an_upgrade_that_cannot_be_is_refused(served: Served) -> None:
+    """The daemon goes on, and the console says why."""
+    pid = served.start_daemon()
+    until(lambda: len(served.workers()) == 1, "a worker")
+    served.write_config(nope=1)
+    assert "nope: unknown parameter" in " ".join(served.console("UPGRADE"))
+    assert served.console("SHOW VERSION") != []
+    assert served.daemon_pid() == pid
+
+
+def test_systemd_hears_from_it(served: Served) -> None:
+    """READY=1 when it serves, STOPPING=1 at the end, as a unit of Type=notify waits for."""
+    path = served.folder / "notify"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
+        listener.bind(str(path))
+        path.chmod(0o777)
+        listener.settimeout(20)
+        served.write_config()
+        with served.start(["-q", "x.ini"], env={"NOTIFY_SOCKET": str(path)}) as process:
+            assert listener.recv(1000) == b"READY=1"
+            process.send_signal(signal.SIGTERM)
+            while (heard := listener.recv(1000)).startswith(b"STATUS"):
+                pass
+            assert heard == b"STOPPING=1"
+            assert (process.wait(20), process.communicate()) == (0, ("", ""))
+
+
+@as_root_only
+def test_the_files_belong_to_the_account(served: Served) -> None:
+    """Started as root with -u: pidfile, log and socket are the account's, and so is the process."""
+    assert served.account is not None
+    served.write_config(pidfile=served.pidfile, logfile=served.log)
+    process = served.start(["-d", "-u", served.account.name, "x.ini"], as_root=True)
+    assert (*process.communicate(timeout=20), process.returncode) == ("", "", 0)
+    pid = served.daemon_pid()
+    for path in (served.pidfile, served.log, served.folder / f".s.PGSQL.{served.port}", Path(f"/proc/{pid}")):
+        assert path.stat().st_uid == served.account.uid
+    assert Path(f"/proc/{pid}/status").read_text().count(f"\nGid:\t{served.account.gid}\t") == 1
