@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import logging
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -41,7 +42,7 @@ class Dns:
     """Asks by way of the system's configuration, or of the file that `resolv_conf` names, read for every question.
 
     c-ares keeps answers for as long as their TTL says, and nothing turns that off: dns_max_ttl would mean little. So
-    each question has a channel of its own. c-ares waits in a thread of its own: no socket of it is on the loop.
+    each question has a channel of its own. c-ares waits in a thread of its own, so no socket of it is on the loop.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, resolv_conf: str = "") -> None:
@@ -89,6 +90,8 @@ class Dns:
         # Here, not above: a worker whose hosts are all addresses does not carry it.
         from aiodns import DNSResolver, error
 
+        # Without inotify its thread cannot be had; then its sockets are on our loop, and nobody need be told each time.
+        logging.getLogger("aiodns").setLevel(logging.ERROR)
         try:
             if not self._resolv_conf:
                 return DNSResolver(loop=self._loop)

@@ -181,6 +181,48 @@ def test_read_only_by_default_is_no_read_write(primary: Postgres, standby: Stand
         waiting.join()
 
 
+def test_failover_under_load(make: MakePooler) -> None:
+    """Writers that repeat what failed go on after the promotion, and never meet a server that cannot write."""
+    with Primary(15) as old, Standby(old) as new:
+        old.query("create table counts (n int)", "app")
+        old.query("grant all on counts to public", "app")
+        pooler = make(
+            {"app": entry(old, f"{TWO},{ONE}", target_session_attrs="read-write")},
+            server_login_retry=0.5, query_wait_timeout=60,
+        )  # fmt: skip
+        over = threading.Event()
+        done = [0] * 6
+        wrong: list[BaseException] = []
+
+        def work(number: int) -> None:
+            while not over.is_set():
+                try:
+                    with pooler.connect() as conn:
+                        while not over.is_set():
+                            conn.execute("insert into counts values (%s)", (number,))
+                            done[number] += 1
+                except psycopg.errors.ReadOnlySqlTransaction as error:
+                    wrong.append(error)
+                    return
+                except psycopg.OperationalError:
+                    continue  # the server died under it
+
+        clients = [threading.Thread(target=work, args=(number,)) for number in range(len(done))]
+        for client in clients:
+            client.start()
+        until(lambda: min(done) > 5, "some work")
+        old.stop()
+        new.promote()
+        before = list(done)
+        until(lambda: all(now > then + 5 for now, then in zip(done, before, strict=True)), "work after the failover")
+        over.set()
+        for client in clients:
+            client.join()
+        assert wrong == []
+        written = dict(new.query("select n, count(*) from counts group by n", "app"))
+        assert all(written[number] >= done[number] for number in range(len(done)))
+
+
 def test_failover(make: MakePooler) -> None:
     """The primary dies and its standby is promoted: writers go there without a restart; readers leave it."""
     with Primary(15) as old, Standby(old) as new:

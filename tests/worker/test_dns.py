@@ -8,8 +8,10 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import pycares
 import pytest
 
+from pgshoal.engine.choose import choose
 from pgshoal.engine.python import PythonEngine
 from pgshoal.engine.selector import EngineLoop, EngineSelector
 from pgshoal.worker.dns import BAD_NAME, NO_SERVER, TIMEOUT, Dns, read_resolv_conf
@@ -125,6 +127,33 @@ def test_serials(loop: asyncio.AbstractEventLoop, names: NameServer) -> None:
     assert answer(loop, lambda done: dns.serial("example.test", 10, done)) == 4_000_000_000
     assert answer(loop, lambda done: dns.serial("db.example.test", 10, done)) is None
     assert answer(loop, lambda done: dns.serial("nowhere.test", 10, done)) is None
+
+
+@pytest.mark.parametrize("engine_name", ["python", "epoll", "uring"])
+def test_without_a_thread_its_sockets_are_on_the_loop(
+    engine_name: str, names: NameServer, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Where inotify has run out the engine waits for c-ares, and forgets its sockets afterwards."""
+    real = pycares.Channel
+
+    def channel(**options: Any) -> pycares.Channel:
+        if "sock_state_cb" not in options:
+            raise pycares.AresError(1, "no inotify")
+        return real(**options)
+
+    monkeypatch.setattr(pycares, "Channel", channel)
+    engine = choose(engine_name, print)
+    selector = EngineSelector(engine)
+    loop = EngineLoop(selector)
+    watched = set(selector.get_map())
+    dns = Dns(loop, names.resolv_conf())
+    assert len(answer(loop, lambda done: dns.addresses("db.example.test", 10, done))[0]) == 3
+    names.silent = True
+    assert answer(loop, lambda done: dns.addresses("db.example.test", 0.05, done)) == ([], TIMEOUT)
+    assert set(selector.get_map()) == watched
+    loop.close()
+    engine.shutdown()
+    assert "inotify" not in capfd.readouterr().err
 
 
 def test_a_question_ends_at_its_limit(loop: asyncio.AbstractEventLoop, names: NameServer) -> None:
