@@ -211,7 +211,22 @@ _CONSOLE: dict[str, Refusal] = {
     "database_required": _console("a database is required"),
     "invalid_client_pointer": _console("invalid client pointer supplied"),
     "client_not_found": _console("client not found"),
-    "console_extended_protocol": _console("extended query protocol not supported by admin console"),
+    # What PostgreSQL says of statements and portals, in its words, so that drivers know it.
+    "console_parameters": _console("parameters are not supported by admin console", "0A000"),
+    "console_bind_parameters": _console(
+        'bind message supplies {count} parameters, but prepared statement "{name}" requires 0'
+    ),
+    "console_bind_formats": _console("bind message has {count} result formats but query has {columns} columns"),
+    "console_format_code": _console("unsupported format code: {code}", "22023"),
+    "console_no_statement": _console('prepared statement "{name}" does not exist', "26000"),
+    "console_no_unnamed_statement": _console("unnamed prepared statement does not exist", "26000"),
+    "console_statement_exists": _console('prepared statement "{name}" already exists', "42P05"),
+    "console_no_portal": _console('portal "{name}" does not exist', "34000"),
+    "console_portal_exists": _console('cursor "{name}" already exists', "42P03"),
+    "console_portal_spent": _console('portal "{name}" cannot be run', "55000"),
+    "console_too_many_statements": _console("too many prepared statements in admin console", "54000"),
+    "console_too_many_portals": _console("too many portals in admin console", "54000"),
+    "console_broken_message": _console("{text}"),
     "console_packet_type": _console("unsupported packet type for admin console: {byte}"),
     "console_bad_packet": Refusal("bad packet"),
     "console_incomplete_pkt": Refusal("incomplete pkt", "pkt_buf"),

@@ -68,6 +68,29 @@ class Rule:
 
 def execute(session: Session, text: str) -> bytes | None:
     """Carry out one command. Raises Refused with the console's texts."""
+    command, rule = _judge(text)
+    if not rule.stats:
+        _require_admin(session)
+    return rule.run(Request(session, command, text))
+
+
+#: (name, type oid, type size) of each column
+Columns = list[tuple[str, int, int]]
+
+
+def columns(text: str) -> Columns | None:
+    """What the rows of a command look like, without running it; None if it has none. Raises as `execute` would."""
+    command, _ = _judge(text)
+    if command.verb != "SHOW" or command.argument.upper() == "HELP":
+        return None
+    table = TABLES.get(command.argument.upper())
+    if table is not None:
+        return _columns(table)
+    _fake_value(command, text)
+    return [(command.argument.lower(), *TYPES["text"])]
+
+
+def _judge(text: str) -> tuple[Command, Rule]:
     try:
         command = parse(text)
     except BadCommand as bad:
@@ -75,9 +98,7 @@ def execute(session: Session, text: str) -> bytes | None:
     rule = COMMANDS.get(command.verb)
     if rule is None or (rule.arguments is not None and command.argument.upper() not in rule.arguments):
         raise refuse("invalid_command", query=text)
-    if not rule.stats:
-        _require_admin(session)
-    return rule.run(Request(session, command, text))
+    return command, rule
 
 
 def _require_admin(session: Session) -> None:
@@ -96,11 +117,20 @@ def _show(request: Request) -> bytes | None:
     if item.upper() == "HELP":
         detail = "".join(f"\n\t{line}" for line in HELP)
         return build.notice("Console usage", detail) + build.command_complete("SHOW")
-    value = FAKE_VARIABLES.get(item.lower())
+    value = _fake_value(request.command, request.text)
+    head = build.row_description([(item.lower(), *TYPES["text"])])
+    return head + build.data_row([value]) + build.command_complete("SHOW")
+
+
+def _fake_value(command: Command, text: str) -> str:
+    value = FAKE_VARIABLES.get(command.argument.lower())
     if value is None:
-        raise refuse("invalid_command", query=request.text)
-    columns = [(item.lower(), *TYPES["text"])]
-    return build.row_description(columns) + build.data_row([value]) + build.command_complete("SHOW")
+        raise refuse("invalid_command", query=text)
+    return value
+
+
+def _columns(table: Table) -> Columns:
+    return [(column.name, *TYPES[column.kind]) for column in table.columns]
 
 
 def _show_table(request: Request, table: Table) -> bytes | None:
@@ -129,8 +159,7 @@ def _missing(answer: Mapping[str, Any] | None) -> bytes:
 
 
 def _rows(table: Table, rows: list[Row]) -> bytes:
-    columns = [(column.name, *TYPES[column.kind]) for column in table.columns]
-    parts = [build.row_description(columns)]
+    parts = [build.row_description(_columns(table))]
     parts += [build.data_row([_text(value) for value in values]) for values in rows]
     parts.append(build.command_complete("SHOW"))
     return b"".join(parts)

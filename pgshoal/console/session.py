@@ -10,6 +10,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Any, Final
 
 from pgshoal.console.commands import execute
+from pgshoal.console.extended import EXTENDED, Extended
 from pgshoal.console.orders import Orders
 from pgshoal.errors import Refused, refuse
 from pgshoal.wire import build
@@ -27,9 +28,7 @@ if TYPE_CHECKING:
 
 _QUERY: Final = ord("Q")
 _TERMINATE: Final = ord("X")
-_CLOSE: Final = ord("C")
-_EXTENDED: Final = frozenset(b"PBE")
-_UNSUPPORTED: Final = frozenset(b"DSHF")
+_FUNCTION_CALL: Final = ord("F")
 #: What may still be on its way when a COPY has failed; discarded here as everywhere.
 _LATE: Final = frozenset(b"dcf")
 _LENGTH: Final = Struct("!i")
@@ -98,7 +97,7 @@ class Pending:
 class Session(Handler):
     """One console connection. Its ReadyForQuery is always idle: the console has no transactions."""
 
-    __slots__ = ("conn", "console", "login", "pending", "request_us", "worker")
+    __slots__ = ("conn", "console", "extended", "login", "pending", "request_us", "worker")
 
     def __init__(self, console: AdminConsole, login: ConsoleLogin) -> None:
         self.console = console
@@ -107,6 +106,7 @@ class Session(Handler):
         self.conn = login.conn
         self.pending: Pending | None = None
         self.request_us = login.connect_us
+        self.extended = Extended(self)
 
     def listen(self) -> None:
         """Ask for the next message. A command that does not fit into pkt_buf is refused, as in PgBouncer."""
@@ -117,18 +117,15 @@ class Session(Handler):
     def message(self, kind: int, payload: bytes) -> None:
         """One message of the client."""
         self.request_us = self.worker.engine.now_us()
-        if kind == _QUERY:
+        if kind in EXTENDED:
+            self._reply(self.extended.take(kind, payload))
+        elif kind == _QUERY:
             self._query(payload)
         elif kind == _TERMINATE:
             self._end("client close request", None)
-        elif kind in _EXTENDED:
-            self._reject(refuse("console_extended_protocol"))
-        elif kind in _UNSUPPORTED:
+        elif kind == _FUNCTION_CALL:
             self._reject(refuse("console_packet_type", byte=kind))
         elif kind in _LATE:
-            self.listen()
-        elif kind == _CLOSE:
-            self.worker.engine.send(self.conn, build.CLOSE_COMPLETE)
             self.listen()
         else:
             self.close(refuse("unknown_pkt"))
@@ -150,25 +147,40 @@ class Session(Handler):
     # -- answers
 
     def _query(self, payload: bytes) -> None:
+        if self.extended.failed:
+            self.listen()
+            return
         end = payload.find(b"\0")
         if end < 0:
             self.close(refuse("console_incomplete_query"))
             return
         self.worker.stats.console_queries += 1
+        text = decode(payload[:end])
         try:
-            reply = execute(self, decode(payload[:end]))
+            reply = self.extended.query(text)
+            if reply is None:
+                reply = execute(self, text)
         except Refused as refused:
-            reply = self._error(refused)
-        # A session may have ended itself by KILL_CLIENT.
-        if reply is not None and self.conn in self.console.sessions:
-            self.answer(reply)
+            reply = self.error(refused)
+        self._reply(None if reply is None else reply + build.READY_IDLE)
 
-    def answer(self, reply: bytes) -> None:
-        """Finish a command and ask for the next."""
-        self.worker.engine.send(self.conn, reply + build.READY_IDLE)
+    def _reply(self, reply: bytes | None) -> None:
+        """Send what there is and ask for the next message; nothing while a command waits."""
+        # A session may have ended itself by KILL_CLIENT.
+        if reply is None or self.conn not in self.console.sessions:
+            return
+        if reply:
+            self.worker.engine.send(self.conn, reply)
         self.listen()
 
-    def _error(self, refused: Refused) -> bytes:
+    def answer(self, reply: bytes) -> None:
+        """A command that has waited is done: this is its reply. Ask for the next message."""
+        rest = reply + build.READY_IDLE if self.extended.running is None else self.extended.finish(reply)
+        self.worker.engine.send(self.conn, rest)
+        self.listen()
+
+    def error(self, refused: Refused) -> bytes:
+        """An error that ends a command, not the session; it is logged."""
         log, settings = self.worker.log, self.worker.config.settings
         log.error(refused.text)
         if settings.log_pooler_errors:
@@ -177,7 +189,7 @@ class Session(Handler):
 
     def _reject(self, refused: Refused) -> None:
         """Say why, as an answer, and close."""
-        self.worker.engine.send(self.conn, self._error(refused) + build.READY_IDLE)
+        self.worker.engine.send(self.conn, self.error(refused) + build.READY_IDLE)
         self.close(refuse("console_bad_packet"))
 
     # -- waiting
@@ -211,7 +223,7 @@ class Session(Handler):
                 raise refuse("console_interrupted", verb=pending.command)
             reply = pending.finish(answer)
         except Refused as refused:
-            reply = self._error(refused)
+            reply = self.error(refused)
         except Exception:
             # A bug, which whoever called us logs; the client must not wait for ever.
             self._end("internal error", None)
@@ -251,7 +263,7 @@ class Session(Handler):
     def _give_up(self, pending: Pending) -> None:
         self._abandon(pending)
         with suppress(KeyError):
-            self.answer(self._error(refuse("console_interrupted", verb=pending.command)))
+            self.answer(self.error(refuse("console_interrupted", verb=pending.command)))
 
     def _abandon(self, pending: Pending) -> None:
         self._release(pending)

@@ -23,6 +23,9 @@ PARSE_COMPLETE: Final = b"1\0\0\0\x04"
 BIND_COMPLETE: Final = b"2\0\0\0\x04"
 CLOSE_COMPLETE: Final = b"3\0\0\0\x04"
 NO_DATA: Final = b"n\0\0\0\x04"
+#: ParameterDescription of a statement without parameters
+NO_PARAMETERS: Final = b"t\0\0\0\x06\0\0"
+PORTAL_SUSPENDED: Final = b"s\0\0\0\x04"
 COPY_DONE: Final = b"c\0\0\0\x04"
 SSL_REQUEST: Final = _TWO_INTS.pack(8, 80877103)
 GSSENC_REQUEST: Final = _TWO_INTS.pack(8, 80877104)
@@ -128,11 +131,11 @@ def negotiate_protocol_version(major: int, newest_minor: int, options: Sequence[
     return message(b"v", _TWO_INTS.pack(major << 16 | newest_minor, len(options)) + names)
 
 
-def row_description(columns: Sequence[tuple[str, int, int]]) -> bytes:
-    """RowDescription in text format; each column is (name, type oid, type size)."""
+def row_description(columns: Sequence[tuple[str, int, int]], formats: Sequence[int] = ()) -> bytes:
+    """RowDescription; each column is (name, type oid, type size). Without `formats` all are text."""
     parts = [_COUNT.pack(len(columns))]
-    for name, oid, size in columns:
-        parts += encode(name), b"\0", _COLUMN.pack(0, 0, oid, size, -1, 0)
+    for (name, oid, size), code in zip(columns, formats or (0,) * len(columns), strict=True):
+        parts += encode(name), b"\0", _COLUMN.pack(0, 0, oid, size, -1, code)
     return message(b"T", b"".join(parts))
 
 

@@ -236,6 +236,20 @@ def bind(payload: bytes) -> Bind:
     return Bind(portal, statement, payload[at:])
 
 
+def bind_formats(tail: bytes) -> tuple[int, tuple[int, ...]]:
+    """(how many parameters, result formats) of the `tail` of a Bind."""
+    at = 2 + 2 * _number(_COUNT, tail, 0, "Bind")
+    parameters = _number(_COUNT, tail, at, "Bind")
+    at += 2
+    for _ in range(parameters):
+        size = _number(_INT, tail, at, "Bind")
+        at += 4 + max(size, 0)
+    count = _number(_COUNT, tail, at, "Bind")
+    at += 2
+    _whole(tail, at + 2 * count, "Bind")
+    return parameters, tuple(_number(_COUNT, tail, at + 2 * index, "Bind") for index in range(count))
+
+
 def _named(payload: bytes, what: str) -> Named:
     kind = payload[:1]
     if kind not in (b"S", b"P"):
