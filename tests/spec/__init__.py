@@ -1,0 +1,1 @@
+"""What an operator relies on, row by row, and the tests that show it."""
