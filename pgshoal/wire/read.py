@@ -243,6 +243,8 @@ def bind_formats(tail: bytes) -> tuple[int, tuple[int, ...]]:
     at += 2
     for _ in range(parameters):
         size = _number(_INT, tail, at, "Bind")
+        if size < -1:
+            raise WireError("broken Bind packet")
         at += 4 + max(size, 0)
     count = _number(_COUNT, tail, at, "Bind")
     at += 2

@@ -14,7 +14,8 @@ from pgshoal.wire.errors import WireError
 READERS: list[Callable[[bytes], object]] = [
     read.error_fields, read.parameter_status, read.backend_key_data, read.auth_request, read.row_description,
     read.data_row, read.command_complete, read.ready_for_query, read.negotiate_protocol_version, read.parse,
-    read.bind, read.describe, read.close, read.query, read.execute, read.password_message, read.sasl_initial,
+    read.bind, read.bind_formats, read.describe, read.close, read.query, read.execute, read.password_message,
+    read.sasl_initial,
 ]  # fmt: skip
 
 # Reader, a packet it reads, and what it reads there.
@@ -35,6 +36,8 @@ CASES: list[tuple[Callable[[bytes], object], bytes, object]] = [
     (read.negotiate_protocol_version, build.negotiate_protocol_version(3, 2, ["_pq_.a"]), (2, ("_pq_.a",))),
     (read.parse, build.parse(b"s", b"select $1", [23]), (b"s", b"select $1", b"\0\1\0\0\0\x17")),
     (read.bind, build.bind(b"p", b"s", [b"1", None]), (b"p", b"s", b"\0\0\0\2\0\0\0\0011\xff\xff\xff\xff\0\0")),
+    (read.bind_formats, build.message(b"B", b"\0\1\0\1\0\2\0\0\0\0011\xff\xff\xff\xff\0\2\0\0\0\1"), (2, (0, 1))),
+    (read.bind_formats, build.message(b"B", b"\0\0\0\0\0\0"), (0, ())),
     (read.describe, build.describe(b"S", b"s"), (b"S", b"s")),
     (read.close, build.close(b"P", b""), (b"P", b"")),
     (read.query, build.query("select 'é'"), "select 'é'"),
@@ -90,6 +93,7 @@ def test_hostile_inner_lengths_are_refused(length: int) -> None:
     for reader, payload in (
         (read.data_row, b"\0\1" + inner + b"xx"),
         (read.sasl_initial, b"SCRAM-SHA-256\0" + inner + b"xx"),
+        (read.bind_formats, b"\0\0\0\1" + inner + b"\0\0"),
         (read.negotiate_protocol_version, b"\0\3\0\0" + inner + b"x\0"),
     ):
         with pytest.raises(WireError):
@@ -102,6 +106,9 @@ def test_counts_beyond_the_payload_are_refused() -> None:
         (read.data_row, b"\xff\xff"),
         (read.row_description, b"\xff\xff"),
         (read.parse, b"\0\0\xff\xff\0\0\0\1"),
+        (read.bind_formats, b"\xff\xff\0\0"),
+        (read.bind_formats, b"\0\0\xff\xff\0\0\0\0"),
+        (read.bind_formats, b"\0\0\0\0\xff\xff\0\0"),
     ):
         with pytest.raises(WireError):
             reader(payload)
