@@ -48,6 +48,8 @@ class Name:
     addresses: list[str] = field(default_factory=list)
     valid_until_us: int = 0
     turn: int = 0
+    #: the last answer that had any: a failure in between makes no old server right
+    last: list[str] = field(default_factory=list)
     asking: bool = False
     #: what is being asked was begun too early: once more, when that is answered
     again: bool = False
@@ -118,7 +120,8 @@ class Resolver:
             return
         if not addresses:
             self.log.warning(f"DNS lookup failed: {host}: result={code}")
-        gone = set(name.addresses) - set(addresses) if addresses else set()
+        gone = set(name.last) - set(addresses) if addresses else set()
+        name.last = addresses or name.last
         ttl_s = self.max_ttl_s if addresses else self.nxdomain_ttl_s
         name.addresses, name.asking = addresses, False
         name.valid_until_us = max(1, self.now_us() + round(ttl_s * 1e6))

@@ -178,8 +178,12 @@ def test_a_lost_address_is_told() -> None:
     assert told == [("db", {"10.0.0.1"})]
     names.table.hosts["db"] = []
     names.pass_time(16)
-    names.find("db")
+    assert names.find("db") == []
     assert told == [("db", {"10.0.0.1"})]
+    names.table.hosts["db"] = ["10.0.0.3"]
+    names.pass_time(16)
+    names.find("db")
+    assert told[1:] == [("db", {"10.0.0.2"})]
 
 
 def test_zones_are_compared_when_due() -> None:
