@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from pgshoal.auth.failed import AuthFailed, BadMechanism
 from pgshoal.auth.md5 import check_md5, new_salt
-from pgshoal.auth.scram import SCRAM, ScramServer
+from pgshoal.auth.scram import ScramServer, offered
 from pgshoal.auth.secret import Verifier, mock_verifier
 from pgshoal.auth.verify import check_password, is_heavy
 from pgshoal.errors import refuse
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from pgshoal.worker.client_login import ClientLogin
 
 _PASSWORD: Final = ord("p")
-_AUTH_SCRAM: Final = auth_sasl((SCRAM,))
+_AUTH_SCRAM: Final = auth_sasl(offered(None))
+_AUTH_SCRAM_BOUND: Final = auth_sasl(offered(b""))
 #: Type, length, password, terminator.
 _PASSWORD_PACKET_MAX: Final = 5 + PASSWORD_LIMIT + 1
 #: Longer than any md5 answer or SCRAM message, and shorter than what a second startup packet looks like.
@@ -203,14 +204,15 @@ def _offer_scram(login: ClientLogin, verifier: Verifier | None) -> None:
         front = login.worker.front
         verifier = mock_verifier(login.wish.user, front.mock_key, front.mock_iterations)
     login.verifier = verifier
-    _ask(login, Stage.SASL_FIRST, _AUTH_SCRAM, _SHORT_PACKET_MAX)
+    offer = _AUTH_SCRAM if login.binding is None else _AUTH_SCRAM_BOUND
+    _ask(login, Stage.SASL_FIRST, offer, _SHORT_PACKET_MAX)
 
 
 def _sasl_first(login: ClientLogin, payload: bytes) -> None:
     mechanism, data = read.sasl_initial(payload)
     if login.verifier is None:
         raise AuthFailed("no verifier")
-    login.scram = ScramServer(login.verifier, mechanism)
+    login.scram = ScramServer(login.verifier, mechanism, login.binding)
     _sasl_feed(login, data)
 
 

@@ -48,6 +48,8 @@ class ClientLogin(Handler):
     tls = ""
     #: what the client has shown; verified by the engine
     certificate: bytes | None = None
+    #: what SCRAM can be bound to: our certificate, as it was at the handshake
+    binding: bytes | None = None
     #: the line of the hba file that decides
     rule: HbaRule | None = None
     wish: LoginWish | None = None
@@ -106,7 +108,7 @@ class ClientLogin(Handler):
         if context is None or self.tls or self.peer_host == "unix":
             self.refuse(refuse("bad_packet_header", hex="16"))
             return
-        self.stage = Stage.HANDSHAKE
+        self.stage, self.binding = Stage.HANDSHAKE, self.worker.tls.binding
         self.worker.engine.start_tls(self.conn, context)
 
     def secured(self, version: str, cipher: str, alpn: str, sni: str, certificate: bytes | None) -> None:
@@ -161,7 +163,7 @@ class ClientLogin(Handler):
             engine.proceed_startup(self.conn)
             return
         engine.send(self.conn, b"S")
-        self.stage = Stage.HANDSHAKE
+        self.stage, self.binding = Stage.HANDSHAKE, self.worker.tls.binding
         if not engine.start_tls(self.conn, context):
             self.refuse(refuse("data_after_ssl_request"))
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from pgshoal.auth.channel_binding import own_end_point
 from pgshoal.config.model import Settings
 from pgshoal.engine.contract import Engine, TlsContext, TlsSettings
 
@@ -24,6 +25,7 @@ class Contexts:
 
     settings: Settings
     client: TlsContext | None
+    binding: bytes | None
     server: TlsContext | None
     stamp: _Stamp
 
@@ -35,6 +37,8 @@ class TlsFiles:
         self._engine = engine
         #: for accepted connections; None = TLS is not offered
         self.client: TlsContext | None = None
+        #: what SCRAM of those connections can be bound to; None if the certificate allows none
+        self.binding: bytes | None = None
         #: a TCP client without TLS is refused
         self.client_required = False
         self._settings = Settings()
@@ -47,14 +51,14 @@ class TlsFiles:
 
     def prepare(self, settings: Settings) -> Contexts:
         """Read all files and change nothing; ValueError with a readable text if they cannot be used."""
-        client = self._client_context(settings)
+        client, binding = self._client_context(settings)
         stamp = _stamp(settings)
         server = self._server_context(settings) if settings.server_tls_sslmode != "disable" else None
-        return Contexts(settings, client, server, stamp)
+        return Contexts(settings, client, binding, server, stamp)
 
     def use(self, contexts: Contexts) -> None:
         """Take what was prepared."""
-        self.client = contexts.client
+        self.client, self.binding = contexts.client, contexts.binding
         self.client_required = contexts.settings.client_tls_sslmode in _STRICT
         self._settings, self._server, self._stamp = contexts.settings, contexts.server, contexts.stamp
 
@@ -65,10 +69,10 @@ class TlsFiles:
             self._server, self._stamp = self._server_context(self._settings), stamp
         return self._server
 
-    def _client_context(self, settings: Settings) -> TlsContext | None:
+    def _client_context(self, settings: Settings) -> tuple[TlsContext | None, bytes | None]:
         mode = settings.client_tls_sslmode
         if mode == "disable":
-            return None
+            return None, None
         if not settings.client_tls_key_file or not settings.client_tls_cert_file:
             raise ValueError(
                 "To allow TLS connections from clients, client_tls_key_file and client_tls_cert_file must be set."
@@ -77,7 +81,7 @@ class TlsFiles:
             raise ValueError("client_tls_sslmode requires client_tls_ca_file")
         found = client_settings(settings)
         try:
-            return self._engine.server_context(found)
+            return self._engine.server_context(found), own_end_point(found.certificate_pem)
         except ValueError as error:
             raise ValueError(f"{_written(settings, 'client')}: {error}") from None
 

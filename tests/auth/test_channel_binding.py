@@ -1,14 +1,17 @@
 """Tests for pgshoal.auth.channel_binding."""
 
+import base64
 import datetime
 import hashlib
+import subprocess
+import sys
 
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
-from pgshoal.auth.channel_binding import tls_server_end_point
+from pgshoal.auth.channel_binding import own_end_point, tls_server_end_point
 
 NAME = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
 START = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
@@ -53,3 +56,43 @@ def test_signature_without_a_hash_allows_no_binding() -> None:
 def test_garbage_allows_no_binding(der: bytes) -> None:
     """What is no certificate binds nothing and raises nothing."""
     assert tls_server_end_point(der) is None
+
+
+@pytest.mark.parametrize("cut", [False, True])
+def test_any_beginning_of_a_certificate_raises_nothing(cut: bool) -> None:
+    """However little there is, and whatever lengths it announces."""
+    der = certificate(ec.generate_private_key(ec.SECP256R1()), hashes.SHA256())
+    for size in range(len(der)):
+        tls_server_end_point(der[:size] if cut else der[:size] + b"\xff" * 200)
+
+
+def test_usual_certificates_need_no_large_library() -> None:
+    """A worker that only hashes its own certificate does not load what costs 10 MB."""
+    der = base64.b64encode(certificate(rsa.generate_private_key(65_537, 2048), hashes.SHA256())).decode()
+    program = (
+        "import base64, sys; from pgshoal.auth.channel_binding import tls_server_end_point\n"
+        f"assert len(tls_server_end_point(base64.b64decode('{der}'))) == 32; assert 'cryptography' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def pem(der: bytes, label: str = "CERTIFICATE") -> bytes:
+    """In PEM."""
+    body = base64.encodebytes(der).decode()
+    return f"-----BEGIN {label}-----\n{body}-----END {label}-----\n".encode()
+
+
+def test_own_binding_is_that_of_the_first_certificate() -> None:
+    """The file holds the certificate that is shown first, and then its chain; text may stand before."""
+    first, second = (certificate(ec.generate_private_key(ec.SECP256R1()), hashes.SHA384()) for _ in range(2))
+    found = own_end_point(b"some text\n" + pem(first) + pem(second))
+    assert found == hashlib.sha384(first).digest()
+    assert own_end_point(pem(first, "X509 CERTIFICATE")) == found
+
+
+@pytest.mark.parametrize("text", [b"", b"-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n"])
+def test_a_file_without_a_certificate_allows_no_binding(text: bytes) -> None:
+    """Nor does one in a form that holds more than the certificate."""
+    der = certificate(ec.generate_private_key(ec.SECP256R1()), hashes.SHA256())
+    assert own_end_point(text) is None
+    assert own_end_point(pem(der, "TRUSTED CERTIFICATE") + pem(der)) is None

@@ -204,3 +204,46 @@ def test_a_login_cut_into_single_bytes_inside_tls(pg15: Postgres, engine: str, a
             wrapped.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             c.login("alice", "app", PASSWORDS["alice"], cut=1)
             assert c.query("select 1")[-1].kind == "Z"
+
+
+@pytest.mark.parametrize("version", ["TLSv1.2", "TLSv1.3"])
+def test_channel_binding(pg15: Postgres, engine: str, authority: Authority, version: str) -> None:
+    """libpq binds its login to our certificate when it is told to; SCRAM pass-through works with it."""
+    with pg15.connect() as direct:
+        secret = direct.execute("select rolpassword from pg_authid where rolname = 'alice'").fetchone()
+    assert secret is not None
+    settings = tls_client_side(authority.server) | {"userlist": {"alice": secret[0]}, "auth_type": "scram-sha-256"}
+    with Pooler({"app": database(pg15)}, engine=engine, **settings) as pooler:
+        versions = {"ssl_min_protocol_version": version, "ssl_max_protocol_version": version}
+        how = trust(authority, password=PASSWORDS["alice"], **versions)
+        for binding in ("require", "prefer", "disable"):
+            assert pooler.query("select current_user", channel_binding=binding, **how) == [("alice",)]
+        for wrong in ({"password": "wrong"}, {"user": "stranger", "password": "x"}):
+            with pytest.raises(psycopg.OperationalError, match="SASL authentication failed"):
+                pooler.query("select 1", channel_binding="require", **{**how, **wrong})
+
+
+def test_channel_binding_follows_the_certificate(pg15: Postgres, engine: str) -> None:
+    """After a reload with another certificate new logins are bound to that one."""
+    authority = Authority()
+    userlist = {**PASSWORDS, "admin": "admin-secret"}
+    settings = tls_client_side(authority.server) | {"auth_type": "scram-sha-256", "userlist": userlist}
+    with Pooler({"app": database(pg15)}, engine=engine, **settings) as pooler:
+        bound = trust(authority, channel_binding="require", password=PASSWORDS["alice"])
+        with pooler.connect(**bound) as kept:
+            other = authority.issue("next", "localhost", "127.0.0.1")
+            authority.server.cert.write_bytes(other.cert.read_bytes())
+            authority.server.key.write_bytes(other.key.read_bytes())
+            pooler.admin("reload", **trust(authority, password=userlist["admin"]))
+            assert pooler.query("select 1", **bound) == [(1,)]
+            assert kept.execute("select 1").fetchone() == (1,)
+
+
+def test_no_channel_binding_without_tls(pg15: Postgres, engine: str, authority: Authority) -> None:
+    """There it is not offered, so a client that insists gives up."""
+    settings = tls_client_side(authority.server, "allow") | {"auth_type": "scram-sha-256"}
+    with (
+        Pooler({"app": database(pg15)}, engine=engine, **settings) as pooler,
+        pytest.raises(psycopg.OperationalError, match="channel binding"),
+    ):
+        pooler.query("select 1", sslmode="disable", channel_binding="require")

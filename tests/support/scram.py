@@ -11,15 +11,18 @@ import secrets
 class ScramClient:
     """One exchange: first() -> answer to the server's first message -> check of its last."""
 
-    def __init__(self, password: str) -> None:
+    def __init__(self, password: str, gs2: str = "n,,", binding: bytes = b"") -> None:
+        """`gs2`, `binding`: the header, and what it binds to."""
+        self._gs2 = gs2
+        self._cbind = base64.b64encode(gs2.encode() + binding).decode()
         self.password = password.encode()
         self.nonce = base64.b64encode(secrets.token_bytes(18)).decode()
         self._bare = f"n=,r={self.nonce}"
         self._expected = b""
 
     def first(self) -> bytes:
-        """The client's first message, without channel binding."""
-        return f"n,,{self._bare}".encode()
+        """The client's first message."""
+        return f"{self._gs2}{self._bare}".encode()
 
     def answer(self, server_first: bytes) -> bytes:
         """The client's last message."""
@@ -27,7 +30,7 @@ class ScramClient:
         if not facts["r"].startswith(self.nonce):
             raise AssertionError("the server changed our nonce")
         salted = hashlib.pbkdf2_hmac("sha256", self.password, base64.b64decode(facts["s"]), int(facts["i"]))
-        without_proof = f"c=biws,r={facts['r']}"
+        without_proof = f"c={self._cbind},r={facts['r']}"
         signed = f"{self._bare},{server_first.decode()},{without_proof}".encode()
         client_key = hmac.digest(salted, b"Client Key", "sha256")
         signature = hmac.digest(hashlib.sha256(client_key).digest(), signed, "sha256")

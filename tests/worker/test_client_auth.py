@@ -325,3 +325,102 @@ def test_a_scram_message_over_the_limit(header: bytes, text: str) -> None:
         talk = bench.login()
         talk.oversize(header)
         assert talk.refused() == text
+
+
+BINDING = b"hash of our certificate"
+PLUS, PLAIN = "SCRAM-SHA-256-PLUS", "SCRAM-SHA-256"
+BOUND = "p=tls-server-end-point,,"
+
+
+def tls_login(b: Bench, user: str = "alice") -> Talk:
+    """A client that has come over TLS and sent its startup packet."""
+    b.worker.tls.client = object()
+    talk = b.accept()
+    talk.packet(b"\0\0\0\x08\x04\xd2\x16\x2f")
+    assert talk.got == b"S"
+    talk.secured()
+    talk.startup(user)
+    return talk
+
+
+def attempt(talk: Talk, mechanism: str, gs2: str, binding: bytes = b"") -> bool:
+    """The exchange with this mechanism, header and binding; whether the client gets in."""
+    client = ScramClient(PASSWORD, gs2, binding)
+    talk.got  # noqa: B018
+    talk.password(sasl_initial(client.first(), mechanism))
+    if talk.open:
+        talk.password(client.answer(talk.messages()[0].payload[4:]))
+    if talk.open:
+        client.check(talk.messages()[0].payload[4:])
+    return talk.client is not None
+
+
+@pytest.mark.parametrize("user", ["alice", "nobody"])
+def test_plus_is_offered_first_over_tls_and_only_there(user: str) -> None:
+    """Everybody sees the same offer, known or not; without TLS, or without a binding, it is SCRAM alone."""
+    both = struct.pack("!i", 10) + m.text(PLUS) + m.text(PLAIN) + b"\0"
+    one = struct.pack("!i", 10) + m.text(PLAIN) + b"\0"
+    with bench("scram", "scram-sha-256") as b:
+        b.worker.tls.binding = BINDING
+        assert tls_login(b, user).messages()[0].payload == both
+        assert b.login(user).messages()[0].payload == one
+        b.worker.tls.binding = None
+        assert tls_login(b, user).messages()[0].payload == one
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "gs2", "binding", "enters"),
+    [
+        (PLUS, BOUND, BINDING, True),
+        (PLAIN, "n,,", b"", True),
+        (PLAIN, "y,,", b"", False),
+        (PLUS, BOUND, b"another certificate", False),
+        (PLUS, BOUND, b"", False),
+        (PLUS, "n,,", b"", False),
+        (PLUS, "p=tls-unique,,", BINDING, False),
+        (PLAIN, BOUND, BINDING, False),
+    ],
+)
+def test_binding_is_verified_and_a_stripped_offer_noticed(
+    mechanism: str, gs2: str, binding: bytes, enters: bool
+) -> None:
+    """RFC 5802: who would bind but saw no offer of it had somebody between; what is bound must be our certificate."""
+    with bench("scram", "scram-sha-256") as b:
+        b.worker.tls.binding = BINDING
+        talk = tls_login(b)
+        assert attempt(talk, mechanism, gs2, binding) is enters
+        if not enters:
+            assert talk.refused() == "SASL authentication failed"
+        else:
+            assert b.worker.pools.users["alice"].scram_keys is not None
+
+
+def test_unknown_users_fail_at_the_same_step_with_plus() -> None:
+    """The mock exchange is bound, too, and fails only at the proof."""
+    with bench("scram", "scram-sha-256") as b:
+        b.worker.tls.binding = BINDING
+        for user in ("nobody", "alice"):
+            talk, client = tls_login(b, user), ScramClient("wrong", BOUND, BINDING)
+            talk.got  # noqa: B018
+            talk.password(sasl_initial(client.first(), PLUS))
+            talk.password(client.answer(talk.messages()[0].payload[4:]))
+            assert talk.refused() == "SASL authentication failed"
+
+
+def test_a_new_certificate_does_not_touch_connections_that_exist() -> None:
+    """What is bound is the certificate of the connection's own handshake."""
+    with bench("scram", "scram-sha-256") as b:
+        b.worker.tls.binding = BINDING
+        talk = tls_login(b)
+        b.worker.tls.binding = b"hash of the next certificate"
+        assert attempt(talk, PLUS, BOUND, BINDING)
+        assert attempt(tls_login(b), PLUS, BOUND, b"hash of the next certificate")
+
+
+def test_plus_without_an_offer_is_no_mechanism() -> None:
+    """Outside TLS nobody can choose it."""
+    with bench("scram", "scram-sha-256") as b:
+        b.worker.tls.binding = BINDING
+        talk = b.login()
+        assert not attempt(talk, PLUS, BOUND, BINDING)
+        assert talk.refused() == "client selected an invalid SASL authentication mechanism"
