@@ -13,6 +13,7 @@ from pgshoal.config.kinds import (
     FLAG,
     HTTP_LISTEN,
     NAMES,
+    NETWORKS,
     PATH,
     SECONDS,
     SQL,
@@ -132,10 +133,10 @@ _PROCESS = (
     _main("conffile", PATH, None, "the configuration file the next RELOAD reads"),
     _main("user", TEXT, None, "account to switch to when started as root", boot=True),
     _main("pidfile", PATH, "", "file that holds the process number", boot=True),
-    _main("job_name", TEXT, "pgbouncer", "name of a Windows service; no effect here", boot=True, built=False),
+    _main("job_name", TEXT, "pgbouncer", "name of a Windows service; no effect here", boot=True),
     _main("peer_id", integer(0, 65535), "0", "own number among peers; 0 is off"),
-    _main("pkt_buf", integer(64, unit="bytes"), "4096", "size of a stream buffer", boot=True, built=False),
-    _main("sbuf_loopcnt", _COUNT, "5", "buffers relayed for one connection before the next has its turn", built=False),
+    _main("pkt_buf", integer(64, unit="bytes"), "4096", "longest console command; buffers grow by need", boot=True),
+    _main("sbuf_loopcnt", _COUNT, "5", "no effect: no connection keeps the others waiting"),
     _main("max_packet_size", integer(16, 2**32 - 1, "bytes"), "2147483647", "largest protocol message accepted"),
     _main("stats_period", integer(1, unit="seconds"), "60", "seconds between averages, and between statistics lines"),
 )
@@ -229,8 +230,8 @@ def _tls(side: str, default_mode: str, peer: str) -> tuple[Setting, ...]:
 _TLS = (
     *_tls("client", "disable", "clients"),
     *_tls("server", "prefer", "servers"),
-    _main("client_tls_dheparams", _DHE, "auto", "DHE key exchange with clients", built=False, but=("auto", "none")),
-    _main("client_tls_ecdhcurve", TEXT, "auto", "curve with clients: none, auto or a name", built=False, but=("auto",)),
+    _main("client_tls_dheparams", _DHE, "auto", "no effect: key exchange with clients is by curves only"),
+    _main("client_tls_ecdhcurve", TEXT, "auto", "curve with clients: auto (none is the same) or a name"),
 )
 
 _OURS = (
@@ -239,6 +240,8 @@ _OURS = (
     _main("budget", choice("elastic", "static"), "elastic", "how workers share the limits on servers"),
     _main("accept_balance", choice("least", "kernel", "pack"), "least", "which worker gets a new client"),
     _main("engine", choice("auto", "uring", "epoll", "python"), "auto", "what relays the traffic", boot=True),
+    _main("proxy_protocol", choice("off", "on"), "off", "take clients' addresses from PROXY headers (v2)", boot=True),
+    _main("proxy_protocol_networks", NETWORKS, "", "where the balancers are that send PROXY headers"),
     _main("http_listen", HTTP_LISTEN, "off", "address of the metrics page", boot=True, built=False),
 )
 

@@ -113,6 +113,7 @@ class TlsSettings:
     versions: tuple[str, ...] = ("TLSv1.2", "TLSv1.3")
     ciphers: str = "default"  # TLS <= 1.2: a keyword or an OpenSSL list
     tls13_ciphers: str = ""
+    curve: str = ""  # of an ECDHE key exchange, by OpenSSL's name; empty = the usual choice
     #: server role: ask for / require and verify a client certificate. client role: verify the chain / also the name.
     request_certificate: bool = False
     require_certificate: bool = False

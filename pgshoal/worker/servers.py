@@ -326,7 +326,7 @@ class Servers:
         limits = self.life_limits(pool)
         since_s = (now_us - pool.last_lifetime_kill_us) / 1e6 if pool.last_lifetime_kill_us else None
         if server.close_needed:
-            return lifetimes.CHANGED
+            return lifetimes.CLOSE_NEEDED
         if pools.paused(pool):
             return lifetimes.PAUSED
         if promised := self.promises.keep(pool):
@@ -343,7 +343,7 @@ class Servers:
         settings = self.worker.config.settings
         self.worker.handlers.pop(server.conn, None)
         if self.worker.pools.paused(server.pool) or server.close_needed:
-            self.close(server, lifetimes.PAUSED if not server.close_needed else lifetimes.CHANGED)
+            self.close(server, lifetimes.PAUSED if not server.close_needed else lifetimes.CLOSE_NEEDED)
         elif settings.server_check_delay <= 0 and settings.server_check_query:
             self.set_aside(server)
             self.worker.growth.want(server.pool)

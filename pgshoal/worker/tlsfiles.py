@@ -102,6 +102,7 @@ def client_settings(settings: Settings) -> TlsSettings:
         versions=_versions(settings.client_tls_protocols),
         ciphers=settings.client_tls_ciphers,
         tls13_ciphers=settings.client_tls13_ciphers or "",
+        curve=_curve(settings.client_tls_ecdhcurve),
         request_certificate=bool(settings.client_tls_ca_file),
         require_certificate=settings.client_tls_sslmode in _VERIFY,
     )
@@ -122,9 +123,27 @@ def server_settings(settings: Settings) -> TlsSettings:
     )
 
 
+#: OpenSSL's name of each curve with several, in lower case. P-521 stands for the engines that have it.
+_CURVES: Final = {
+    "p-256": "prime256v1",
+    "secp256r1": "prime256v1",
+    "p-384": "secp384r1",
+    "p-521": "secp521r1",
+    "x25519": "X25519",
+}
+
+
+def _curve(name: str) -> str:
+    """What the engine is asked for. OpenSSL's libraries of today take `none` like `auto`, too."""
+    known = name.lower()
+    return "" if known in ("", "auto", "none") else _CURVES.get(known, name)
+
+
 def _written(settings: Settings, side: str) -> str:
     """The settings one of which the engine cannot use, as they stand in the file."""
-    names = (f"{side}_tls_{what}" for what in ("cert_file", "key_file", "ca_file", "ciphers"))
+    names = [f"{side}_tls_{what}" for what in ("cert_file", "key_file", "ca_file", "ciphers")]
+    if side == "client" and _curve(settings.client_tls_ecdhcurve):
+        names.append("client_tls_ecdhcurve")
     return ", ".join(f"{name} = {getattr(settings, name)}" for name in names if getattr(settings, name))
 
 

@@ -58,8 +58,6 @@ def test_show_all_lists_defaults_and_everything_unbuilt(write: Write) -> None:
 @pytest.mark.parametrize(
     ("line", "value"),
     [
-        ("client_tls_ecdhcurve = secp384r1", "secp384r1"),
-        ("client_tls_dheparams = legacy", "legacy"),
         ("http_listen = localhost:80", "localhost:80"),
     ],
 )

@@ -85,6 +85,29 @@ def test_direct_tls(rig: Rig, authority: Authority) -> None:
     assert rig.expect(Event.SECURED, conn)[4] == "postgresql"
 
 
+@pytest.mark.parametrize(("curve", "others"), [("prime256v1", "secp384r1"), ("secp384r1", "prime256v1")])
+def test_only_the_curve_that_was_chosen(rig: Rig, authority: Authority, curve: str, others: str) -> None:
+    """A client that knows the curve gets in, one that knows only another does not."""
+    context = rig.engine.server_context(server_settings(authority, curve=curve))
+    for offered, enters in ((curve, True), (others, False)):
+        sock, conn = after_ssl_request(rig)
+        assert rig.engine.start_tls(conn, context)
+        client = trusting(authority)
+        client.set_ecdh_curve(offered)
+        if enters:
+            rig.handshake(sock, client, "localhost")
+            rig.expect(Event.SECURED, conn)
+        else:
+            with pytest.raises(ssl.SSLError):
+                rig.handshake(sock, client, "localhost")
+
+
+def test_curves_that_are_not_there(rig: Rig, authority: Authority) -> None:
+    """An unknown curve is refused by its name."""
+    with pytest.raises(ValueError, match="the curve nonsense is not available"):
+        rig.engine.server_context(server_settings(authority, curve="nonsense"))
+
+
 def test_a_client_certificate_is_given_up(rig: Rig, authority: Authority) -> None:
     """A required certificate is verified and handed to Python as DER."""
     issued = authority.issue("carol", "carol.example", common_name="carol")

@@ -196,7 +196,7 @@ def test_reconnect_replaces_servers(bench: Bench) -> None:
     assert bench.alive(server)
     bench.answer(server)
     assert not bench.alive(server)
-    assert bench.log.has("closing because: database configuration changed")
+    assert bench.log.has("closing because: close_needed")
     late = bench.login()
     assert bench.heard(late) == b""
     bench.serve()

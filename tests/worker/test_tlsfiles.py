@@ -36,6 +36,15 @@ def client_side(directory: Path, mode: str, ca: bool = False, **more: Any) -> Se
     )
 
 
+@pytest.mark.parametrize(
+    ("written", "asked"),
+    [("auto", ""), ("none", ""), ("P-256", "prime256v1"), ("secp384r1", "secp384r1"), ("x25519", "X25519")],
+)
+def test_curves_have_several_names(tmp_path: Path, written: str, asked: str) -> None:
+    """The engine is asked for a curve by OpenSSL's name, or for none."""
+    assert client_settings(client_side(tmp_path, "allow", client_tls_ecdhcurve=written)).curve == asked
+
+
 def make() -> TlsFiles:
     """TLS files on a stub engine, which gives the settings back as the context."""
     return TlsFiles(cast(Engine, StubEngine()))

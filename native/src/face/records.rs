@@ -91,6 +91,7 @@ pub fn tls_settings(record: &Bound<'_, PyAny>) -> PyResult<TlsSettings> {
         versions: get(record, "versions")?,
         ciphers: get(record, "ciphers")?,
         tls13_ciphers: get(record, "tls13_ciphers")?,
+        curve: get(record, "curve")?,
         request_certificate: get(record, "request_certificate")?,
         require_certificate: get(record, "require_certificate")?,
         verify_chain: get(record, "verify_chain")?,

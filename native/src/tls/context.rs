@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use rustls::client::Resumption;
-use rustls::crypto::{ring, CryptoProvider};
+use rustls::crypto::{ring, CryptoProvider, SupportedKxGroup};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::danger::ClientCertVerifier;
@@ -24,6 +24,8 @@ pub struct TlsSettings {
     pub versions: Vec<String>,
     pub ciphers: String,
     pub tls13_ciphers: String,
+    /// An elliptic curve by name; empty is the usual choice.
+    pub curve: String,
     pub request_certificate: bool,
     pub require_certificate: bool,
     pub verify_chain: bool,
@@ -89,10 +91,25 @@ impl TlsContext {
 
 fn provider(settings: &TlsSettings) -> Result<Arc<CryptoProvider>, String> {
     let cipher_suites = ciphers::select(&settings.ciphers, &settings.tls13_ciphers)?;
+    let usual = ring::default_provider();
+    let kx_groups = match settings.curve.as_str() {
+        "" => usual.kx_groups,
+        name => vec![curve(name).ok_or_else(|| format!("the curve {name} is not available"))?],
+    };
     Ok(Arc::new(CryptoProvider {
         cipher_suites,
-        ..ring::default_provider()
+        kx_groups,
+        ..usual
     }))
+}
+
+fn curve(name: &str) -> Option<&'static dyn SupportedKxGroup> {
+    match name {
+        "X25519" => Some(ring::kx_group::X25519),
+        "prime256v1" => Some(ring::kx_group::SECP256R1),
+        "secp384r1" => Some(ring::kx_group::SECP384R1),
+        _ => None,
+    }
 }
 
 fn versions(settings: &TlsSettings) -> Result<Vec<&'static SupportedProtocolVersion>, String> {

@@ -90,6 +90,11 @@ def _context(settings: TlsSettings, protocol: int) -> ssl.SSLContext:
             raise ValueError(f"TLS ciphers cannot be used: {settings.ciphers}") from error
     if settings.tls13_ciphers:
         raise ValueError("the python engine cannot choose TLS 1.3 ciphers")
+    if settings.curve:
+        try:
+            context.set_ecdh_curve(settings.curve)
+        except (ssl.SSLError, ValueError) as error:
+            raise ValueError(f"the curve {settings.curve} is not available") from error
     context.set_alpn_protocols(["postgresql"])
     if settings.certificate_pem:
         _load_pair(context, settings)
