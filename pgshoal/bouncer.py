@@ -172,11 +172,12 @@ def main() -> int:
         print(f'{name}: {wrong}\nTry "{name} --help" for more information.', file=sys.stderr)
         return 1
     if wish.only_print:
-        sys.stdout.write(USAGE.format(name=name) if wish.only_print == "h" else "\n".join([*versions(), ""]))
+        print(USAGE.format(name=name).rstrip() if wish.only_print == "h" else "\n".join(versions()))
         return 0
-    from pgshoal.fleet.background import Background
+    from pgshoal.fleet.background import Background, fill_standard
     from pgshoal.fleet.run import main as serve
 
+    fill_standard()
     background = Background() if wish.daemon else None
     return serve(
         wish.files[0],

@@ -40,9 +40,24 @@ class Background:
             self._waiting = -1
 
 
-def _forget_terminal() -> None:
-    nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+def fill_standard() -> None:
+    """Whoever has started us with standard input or output closed must not find a log file or a socket there."""
     for fd in _STANDARD:
-        os.dup2(nothing, fd)
-    if nothing not in _STANDARD:
-        os.close(nothing)
+        try:
+            os.fstat(fd)
+        except OSError:
+            _put_nothing(fd)
+
+
+def _forget_terminal() -> None:
+    for fd in _STANDARD:
+        _put_nothing(fd)
+
+
+def _put_nothing(fd: int) -> None:
+    nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+    if nothing == fd:
+        os.set_inheritable(fd, True)
+        return
+    os.dup2(nothing, fd)
+    os.close(nothing)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from pathlib import Path
 
 import pytest
 
@@ -361,3 +362,11 @@ def test_ldap_without_its_library(load_text: Load, write: Write, monkeypatch: py
     (warning,) = load_text(MAIN + lines).warnings
     assert "pip install 'pgshoal[ldap]'" in str(warning)
     assert load_text(MAIN + "auth_type = md5\n").warnings == ()
+
+
+def test_an_override_may_give_way_to_the_file(tmp_path: Path) -> None:
+    """One whose name ends with a question mark holds only where the file says nothing."""
+    path = tmp_path / "x.ini"
+    path.write_text("[pgbouncer]\npool_mode = session\n")
+    settings = load(str(path), {"pool_mode?": "transaction", "max_client_conn?": "7"}).settings
+    assert (settings.pool_mode, settings.max_client_conn) == ("session", 7)

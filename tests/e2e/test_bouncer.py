@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import signal
 import socket
 import subprocess
@@ -17,7 +18,7 @@ import pytest
 
 from pgshoal.bench import pgbouncer
 from tests.e2e.conftest import until
-from tests.support.invoking import Invocations, Ours, Outcome, Theirs, catches_signals, wait_for_end
+from tests.support.invoking import ROOT, Invocations, Ours, Outcome, Theirs, wait_for_end
 
 NO_PROCESS = "4194305\n"
 #: There is always one, and it is none of ours.
@@ -49,15 +50,17 @@ PID, LOG = {"pidfile": "{folder}/pid"}, {"logfile": "{folder}/log"}
 TCP = {"unix_socket_dir": "", "listen_addr": "127.0.0.1"}
 NOBODY = {"user": "no-such-account"}
 
-#: The ini is x.ini, of the account that the programs run under.
-SAME = (
-    # What is on the command line.
-    *(Row(arguments) for arguments in (
+#: What is decided before the ini is read, or because it cannot be: the account does not matter.
+COMMAND_LINES = tuple(
+    Row(arguments, root=True) for arguments in (
         "", "x.ini x.ini", "-qv x.ini x.ini", "-R x.ini", "-dR x.ini", "-x x.ini", "-x -V", "--nope x.ini",
         "--reboot x.ini", "x.ini --nope", "-u", "--user", "--ver", "--v", "--=x x.ini", "--help=1", "--quiet=1 x.ini",
         "--verb=3 x.ini", "---V", "-- x.ini -q", "none.ini", "-q none.ini", "-d none.ini", "-dq none.ini", "-- -V", "-",
         "--quiet --verbose none.ini", "-vvvvv none.ini", "-u no-such-account none.ini",
-    )),
+    )
+)  # fmt: skip
+#: The ini is x.ini, of the account that the programs run under.
+SAME = (
     # Serving in the foreground.
     *(Row(arguments, LOG) for arguments in ("x.ini", "-q x.ini", "--quiet x.ini", "-v x.ini", "-qv x.ini", "-- x.ini")),
     *(Row(arguments) for arguments in ("x.ini", "-q x.ini", "-v x.ini", "--verbose x.ini", "--user= x.ini")),
@@ -170,7 +173,9 @@ def place() -> Iterator[Invocations]:
     made.remove()
 
 
-@pytest.mark.parametrize("row", [*SAME, *(pytest.param(row, marks=as_root_only) for row in AS_ROOT)], ids=str)
+@pytest.mark.parametrize(
+    "row", [*COMMAND_LINES, *SAME, *(pytest.param(row, marks=as_root_only) for row in AS_ROOT)], ids=str
+)
 def test_both_do_the_same(row: Row, place: Invocations) -> None:
     """Exit status, both streams, the log, who serves and how, and what the end leaves behind."""
     require_pgbouncer()
@@ -198,19 +203,6 @@ def test_version_and_help_have_pgbouncers_shape(place: Invocations) -> None:
     options = re.compile(r"^  (-.*?)  ", re.MULTILINE)
     assert options.findall(ours.out) == options.findall(theirs.out) != []
     assert (ours.code, ours.err) == (theirs.code, theirs.err)
-
-
-def test_signals_find_a_daemon_ready_when_its_parent_returns(place: Invocations) -> None:
-    """The pidfile is there, the sockets accept, and no signal can kill it by default."""
-    ours = Ours(place.folder, place.port)
-    ours.write_config(pidfile=ours.pidfile)
-    process = ours.start(["-d", "x.ini"])
-    process.communicate(timeout=20)
-    assert process.returncode == 0
-    pid = int(ours.pidfile.read_text())
-    assert ours.accepts()
-    blocked = re.search(r"SigBlk:\s+([0-9a-f]+)", Path(f"/proc/{pid}/status").read_text())
-    assert catches_signals(pid) or (blocked and int(blocked[1], 16) & 1 << 14)
 
 
 # -- what is ours alone: `tests/e2e/fleet` has the stories of a fleet, these are about how it was started
@@ -275,6 +267,31 @@ def test_how_many_workers_serve(served: Served, settings: dict[str, object], cou
     os.kill(pid, signal.SIGHUP)
     until(lambda: "config file loaded by all workers" in served.log_text(), "the reload")
     assert len(served.workers()) == count
+
+
+def test_a_daemon_can_be_used_when_its_parent_returns(served: Served) -> None:
+    """It takes connections, no signal ends it by surprise, and its lines have its own process id."""
+    pid = served.start_daemon()
+    os.kill(pid, signal.SIGHUP)
+    assert served.console("SHOW VERSION") != []
+    until(lambda: "config file loaded by all workers" in served.log_text(), "the reload")
+    assert f"[{pid}] LOG listening on" in served.log_text()
+    assert f"[{pid}] LOG got SIGHUP, re-reading config" in served.log_text()
+
+
+def test_closed_streams_are_not_mistaken_for_files(served: Served) -> None:
+    """Started with standard input and output closed, what it opens stays away from their numbers."""
+    served.write_config(logfile=served.log)
+    who = ["-u", served.account.name] if served.account else []
+    line = " ".join(map(shlex.quote, served.command([*who, "x.ini"], True)))
+    argv = ["sh", "-c", f"exec {line} <&- >&- 2>&-"]
+    with subprocess.Popen(argv, cwd=served.folder, env={**os.environ, "PYTHONPATH": str(ROOT)}) as process:
+        until(served.accepts, "a worker")
+        streams = [os.readlink(f"/proc/{process.pid}/fd/{fd}") for fd in (0, 1, 2)]
+        process.send_signal(signal.SIGINT)
+    assert streams == [os.devnull] * 3
+    assert process.returncode == 0
+    assert "process up" in served.log_text()
 
 
 def upgrade(served: Served) -> None:

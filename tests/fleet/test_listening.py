@@ -16,7 +16,7 @@ import pytest
 
 from pgshoal.config.model import Settings
 from pgshoal.demo.cluster import free_port
-from pgshoal.fleet.listening import CannotListen, Sockets
+from pgshoal.fleet.listening import CannotListen, Sockets, refuse_second
 from tests.worker.bench import QuietLog
 
 
@@ -113,6 +113,23 @@ def test_a_socket_in_use_stops_the_start(tmp_path: Path) -> None:
                 r.open()
             r.sockets.close()
             assert path.exists()
+
+
+@pytest.mark.parametrize("abstract", [False, True])
+def test_a_second_pooler_is_refused_before_it_opens_anything(tmp_path: Path, abstract: bool) -> None:
+    """Also at an abstract socket; not where systemd has given us our sockets."""
+    settings = Settings(unix_socket_dir=f"@{tmp_path}" if abstract else str(tmp_path), listen_port=7777)
+    path = f"{tmp_path}/.s.PGSQL.7777"
+    refuse_second(settings)
+    with socket.socket(socket.AF_UNIX) as other, pytest.MonkeyPatch.context() as patch:
+        other.bind(f"\0{path}" if abstract else path)
+        other.listen()
+        with pytest.raises(CannotListen, match="unix socket is in use, cannot continue"):
+            refuse_second(settings)
+        patch.setenv("LISTEN_PID", str(os.getpid()))
+        refuse_second(settings)
+    refuse_second(settings)
+    assert not Path(path).exists()
 
 
 def test_abstract_sockets_leave_no_file() -> None:

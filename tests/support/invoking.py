@@ -21,8 +21,6 @@ from pgshoal.demo.account import Account, unprivileged
 from pgshoal.demo.cluster import free_port
 
 LIMIT_S = 20.0
-#: How long a daemon that its parent did not wait for may take until its pidfile is there.
-DAEMON_LIMIT_S = 2.0
 ROOT = Path(__file__).resolve().parents[2]
 _LINE = re.compile(r"\d{4}-\d\d-\d\d [\d:.]+ \S+ \[?(\d+)\]? (\w+) (.*)")
 #: The LOG lines that both programs must write.
@@ -79,6 +77,8 @@ class Invocations:
     """A folder with an ini, in which a program is started again and again."""
 
     ours = False
+    #: how long a daemon may take until its pidfile is there, when its parent is gone
+    daemon_limit_s = 1.0
 
     def __init__(self, folder: Path, port: int) -> None:
         self.folder = folder
@@ -161,9 +161,9 @@ class Invocations:
             except OSError:
                 return False
 
-    def daemon_pid(self, limit_s: float = DAEMON_LIMIT_S) -> int:
+    def daemon_pid(self) -> int:
         """From the pidfile, 0 if it never names a process that was started in this folder."""
-        deadline = time.monotonic() + limit_s
+        deadline = time.monotonic() + self.daemon_limit_s
         while time.monotonic() < deadline:
             text = self.pidfile.read_text() if self.pidfile.exists() else ""
             if text.endswith("\n") and self._is_started_here(text.strip()):
@@ -193,7 +193,7 @@ class Invocations:
 
     def remove(self) -> None:
         """The folder goes; a daemon that is still there first."""
-        if pid := self.daemon_pid(0.01):
+        if self.pidfile.exists() and (pid := self.daemon_pid()):
             os.kill(pid, signal.SIGQUIT)
             wait_for_end(pid)
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -203,6 +203,8 @@ class Ours(Invocations):
     """`python -m pgshoal.bouncer`, which is what the script `pgshoal-bouncer` runs."""
 
     ours = True
+    # The parent has waited.
+    daemon_limit_s = 0.1
 
     def command(self, arguments: Sequence[str], as_root: bool) -> list[str]:
         """Through a step down, if the account cannot enter the interpreter's folder."""

@@ -30,6 +30,16 @@ def test_an_account_that_does_not_exist() -> None:
         account.become("no-such-account")
 
 
+def test_an_account_that_only_root_could_become(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who is not root is told so; to become who one is already needs nothing."""
+    monkeypatch.setattr(os, "geteuid", lambda: 12345)
+    with pytest.raises(PermissionError) as error:
+        account.become("root")
+    assert str(error.value) == "failed to assume identity of user 'root': Operation not permitted"
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    account.become("root")
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can step down")
 def test_a_program_that_only_root_reaches_starts_anew(tmp_path: Path) -> None:
     """As the account, with the same arguments; everything is found past the closed folder."""

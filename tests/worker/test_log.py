@@ -6,6 +6,8 @@ import os
 import re
 from pathlib import Path
 
+import pytest
+
 from pgshoal.worker.log import LINE_MAX, Log, place, socket_prefix
 
 LINE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.(\d{3}) (\S+) \[(\d+)\] (\w+) (.*)")
@@ -108,3 +110,15 @@ def test_prefixes_name_side_database_user_and_place() -> None:
     assert socket_prefix("C", 18, "app", "alice", place("127.0.0.1", 5)) == "C-0x12: app/alice@127.0.0.1:5 "
     assert socket_prefix("S", 1, "", "", place("::1", 5)) == "S-0x1: (nodb)/(nouser)@[::1]:5 "
     assert place("unix", 6432, 77) == "unix(77):6432"
+
+
+def test_after_a_fork_lines_have_the_new_process_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Opening the file anew is enough, also within the same second."""
+    path = tmp_path / "log"
+    log = make(path)
+    log.log("before")
+    monkeypatch.setattr(os, "getpid", lambda: 4242)
+    log.reopen(str(path))
+    log.log("after")
+    log.flush()
+    assert [line.split()[3] == "[4242]" for line in path.read_text().splitlines()] == [False, True]
