@@ -233,7 +233,7 @@ def test_any_line_is_a_rule_or_a_reason(text: str) -> None:
     except ConfigError as error:
         # Only a line that rejects somebody may stop the whole file.
         lines = text.split("\n")
-        assert "reject" in lines[error.line - 1]  # noqa: PT017
+        assert "reject" in written[error.line - 1]  # noqa: PT017
         return
     lines = [rule.line for rule in found.rules]
     assert lines == sorted(set(lines))
