@@ -232,7 +232,7 @@ def test_any_line_is_a_rule_or_a_reason(text: str) -> None:
         found = parse_hba(text, "hba.conf", ("m",))
     except ConfigError as error:
         # Only a line that rejects somebody may stop the whole file.
-        lines = text.split("\n")
+        written = text.split("\n")
         assert "reject" in written[error.line - 1]  # noqa: PT017
         return
     lines = [rule.line for rule in found.rules]
