@@ -148,6 +148,7 @@ class Settings:
     verbose: int = 0
     # Ours. workers: 0 means auto, one per core.
     accept_balance: Literal["least", "kernel", "pack"] = "least"
+    auth_query_cache_ttl: float = 0.0
     budget: Literal["elastic", "static"] = "elastic"
     engine: Literal["auto", "uring", "epoll", "python"] = "auto"
     http_listen: str = "off"

@@ -162,6 +162,7 @@ _AUTH = (
     _main("auth_ident_file", PATH, None, "maps of system users to database users, for auth_type=hba"),
     _main("auth_ldap_options", TEXT, None, "LDAP parameters, for auth_type=ldap", secret=True),
     _main("auth_query", SQL, DEFAULT_AUTH_QUERY, "finds name and secret of a user not in auth_file"),
+    _main("auth_query_cache_ttl", SECONDS, "0", "how long an answer of auth_query is used again; 0 is never"),
     _main("auth_user", TEXT, None, "login that runs auth_query; turns lookups on"),
     _main("auth_dbname", DATABASE_NAME, None, "database entry where auth_query runs"),
     _main("scram_iterations", integer(1, 1_000_000), "4096", "iterations of SCRAM secrets made from plain text"),

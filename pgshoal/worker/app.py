@@ -126,6 +126,7 @@ class Worker:
         self.servers.read_settings()
 
     # -- what others ask
+        self.lookups.cache.clear()
 
     def next_number(self) -> int:
         """The next id, one counter for clients and servers."""

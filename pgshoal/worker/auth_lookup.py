@@ -14,6 +14,7 @@ from pgshoal.errors import Refused, refuse
 from pgshoal.policy.access import CONSOLE_DATABASE
 from pgshoal.policy.lookup import Answer, Broken, Row, request
 from pgshoal.worker.handler import Handler
+from pgshoal.worker.lookup_cache import LookupCache, Origin
 from pgshoal.worker.records import Found, Pool, Server, ServerState, User
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def entry_for(worker: WorkerFace, login: ClientLogin) -> DatabaseConfig | None:
 class Lookup(Handler):
     """One user's lookup: waiting for a server, then the handler of that server until the answer is whole."""
 
-    __slots__ = ("answer", "entry", "login", "owner", "pool", "server", "since_us")
+    __slots__ = ("answer", "entry", "login", "origin", "owner", "pool", "server", "since_us", "user")
 
     def __init__(self, owner: Lookups, login: ClientLogin, entry: DatabaseConfig, pool: Pool) -> None:
         self.owner = owner
@@ -49,6 +50,9 @@ class Lookup(Handler):
         self.since_us = owner.worker.engine.now_us()
         self.answer = Answer()
         self.server: Server | None = None
+        self.user = "" if login.wish is None else login.wish.user
+        #: what was asked, once it is
+        self.origin: Origin | None = None
 
     def run(self, server: Server, user: str) -> None:
         """Ask; `server` is in dialogue and ours until the answer."""
@@ -57,6 +61,7 @@ class Lookup(Handler):
         server.state = ServerState.LOOKUP
         worker.handlers[server.conn] = self.owner.running[server.conn] = self
         sql = effective.auth_query(worker.config, self.entry)
+        self.origin = Origin(self.pool.database.name, self.pool.user.name, sql)
         worker.engine.send(server.conn, request(sql, user, own_query=sql != DEFAULT_AUTH_QUERY))
 
     def message(self, kind: int, payload: bytes) -> None:
@@ -72,6 +77,8 @@ class Lookup(Handler):
             return
         del self.owner.running[server.conn]
         worker.servers.released(server)
+        if isinstance(found, Row):
+            self.owner.keep(self, found)
         if login is not None:
             # It may have died in this wake; its CLOSED is then still to be read.
             with suppress(KeyError):
@@ -103,6 +110,7 @@ class Lookups:
         self.pools: dict[tuple[str, str], Pool] = {}
         self.running: dict[ConnId, Lookup] = {}
         self._waiting: dict[PoolId, deque[Lookup]] = {}
+        self.cache = LookupCache()
 
     # -- one login
 
@@ -123,6 +131,10 @@ class Lookups:
         if database.disabled:
             login.refuse(refuse("auth_database_disabled", db=name))
             return None
+        row = self._kept(login, entry)
+        if row is not None:
+            login.looked_up(row)
+            return None
         pool = self.pools.get((name, user))
         if pool is None:
             pool = self.pools[name, user] = worker.pools.lookup_pool(database, user)
@@ -136,6 +148,23 @@ class Lookups:
         if self.waiting(pool):
             worker.grow(pool)
         return lookup
+
+    def _origin(self, entry: DatabaseConfig) -> Origin:
+        config = self.worker.config
+        user = effective.auth_user(config, entry) or ""
+        return Origin(effective.auth_dbname(config, entry), user, effective.auth_query(config, entry))
+
+    def _kept(self, login: ClientLogin, entry: DatabaseConfig) -> Row | None:
+        ttl_s = self.worker.config.settings.auth_query_cache_ttl
+        if ttl_s <= 0 or login.wish is None:
+            return None
+        return self.cache.get(login.wish.user, self._origin(entry), self.worker.engine.now_us(), ttl_s)
+
+    def keep(self, lookup: Lookup, row: Row) -> None:
+        """For auth_query_cache_ttl."""
+        ttl_s = self.worker.config.settings.auth_query_cache_ttl
+        if lookup.origin is not None:
+            self.cache.put(lookup.user, lookup.origin, row, self.worker.engine.now_us(), ttl_s)
 
     def _failing(self, pool: Pool) -> bool:
         """No server, and too early for another attempt."""

@@ -453,6 +453,9 @@ class ClientLogin(Handler):
     def refuse(self, refused: Refused) -> None:
         """Tell the client, unless the refusal is a silent one, and close."""
         lead = self.lead()
+        if self.found is not None and self.wish is not None:
+            # The password may be a new one, and what we remember an old one.
+            self.worker.lookups.cache.forget(self.wish.user)
         self._leave()
         packet = clients.error_packet(refused)
         clients.log_closing(self.worker, lead, refused.text, self.connect_time, bool(packet))

@@ -46,6 +46,7 @@ OURS = {
     "server_connect_parallel": "4",
 }
 BOOT_ONLY = """
+    "auth_query_cache_ttl": "0",
 disable_pqexec job_name listen_addr listen_backlog listen_port pidfile pkt_buf resolv_conf so_reuseport
 track_extra_parameters unix_socket_dir unix_socket_group unix_socket_mode user
 workers worker_cpu_affinity engine http_listen

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, Self
 
@@ -271,3 +272,92 @@ def test_a_client_counts_for_whom_the_lookup_says_it_is() -> None:
                 assert late.refused() == "client connections exceeded (max_user_client_connections)"
                 talk.gone()
             assert counts(desk, "carol", "carola") == [0, 0]
+
+
+class Remembering(Desk):
+    """A worker that uses answers again for a minute."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(auth_query_cache_ttl=60.0, **settings)
+
+    def learn(self, name: str = "jo", secret: str = "pw") -> Server:
+        """One lookup with its answer; the client is asked for its password."""
+        server = self.give()
+        assert asked(self, server)
+        self.say(server, HEAD + m.data_row(name, secret) + DONE)
+        return server
+
+
+def test_an_answer_is_used_again() -> None:
+    """Within auth_query_cache_ttl no server is asked, and the login is the same; afterwards one is."""
+    with Remembering() as desk:
+        desk.login("jo")
+        desk.learn()
+        again = desk.login("jo")
+        assert desk.worker.lookups.waiting(desk.pool) == 0
+        assert again.got[:1] == b"R"
+        again.password(b"pw\0")
+        assert again.open
+        desk.engine.clock_us += 60_000_000
+        desk.login("jo")
+        assert desk.worker.lookups.waiting(desk.pool) == 1
+
+
+def test_without_the_setting_nothing_is_remembered(desk: Desk) -> None:
+    """Every login is a lookup."""
+    desk.login("jo")
+    server = desk.give()
+    desk.say(server, HEAD + m.data_row("jo", "pw") + DONE)
+    desk.login("jo")
+    assert desk.worker.lookups.waiting(desk.pool) == 1
+
+
+def test_a_wrong_password_is_looked_up_anew_next_time() -> None:
+    """It may be a new one: the second try with it succeeds if the server says so."""
+    with Remembering() as desk:
+        desk.login("jo")
+        desk.learn()
+        changed = desk.login("jo")
+        changed.password(b"new\0")
+        assert changed.refused() == "password authentication failed"
+        second = desk.login("jo")
+        desk.learn(secret="new")
+        second.password(b"new\0")
+        assert second.open
+
+
+def test_users_who_were_not_found_are_not_remembered() -> None:
+    """A user who is made the next moment can log in."""
+    with Remembering() as desk:
+        talk = desk.login("jo")
+        server = desk.give()
+        desk.say(server, HEAD + m.command_complete("SELECT 0") + m.ready())
+        assert talk.refused() == "no such user"
+        desk.login("jo")
+        assert desk.worker.lookups.waiting(desk.pool) == 1
+
+
+def test_a_reload_forgets_what_was_remembered() -> None:
+    """Also an answer that was under way, if the query is another one now."""
+    with Remembering() as desk:
+        desk.login("jo")
+        server = desk.give()
+        config = desk.worker.config
+        changed = replace(config, settings=replace(config.settings, auth_query="select 2"))
+        apply(desk.worker, changed, tls=False)
+        desk.say(server, HEAD + m.data_row("jo", "pw") + DONE)
+        desk.login("jo")
+        assert desk.worker.lookups.waiting(desk.pool) == 1
+        desk.learn()
+        apply(desk.worker, changed, tls=False)
+        desk.login("jo")
+        assert desk.worker.lookups.waiting(desk.pool) == 1
+
+
+def test_a_remembered_answer_is_not_for_another_database() -> None:
+    """Unless the lookups of both run in the same place."""
+    with Remembering() as desk:
+        desk.login("jo")
+        desk.learn()
+        desk.login("jo", "forced")
+        assert desk.worker.lookups.waiting(desk.worker.lookups.pools["forced", "looker"]) == 1
