@@ -1,4 +1,7 @@
-"""`python -m tests.spec` prints the rows without a test; `--all` names a test for each of the others, `--quick` does not collect."""
+"""`python -m tests.spec` prints the rows without a test.
+
+`--all` names a test for each of the others, `--quick` believes that what is called a test is one.
+"""
 
 from __future__ import annotations
 

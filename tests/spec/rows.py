@@ -47,7 +47,9 @@ def _text(pattern: str) -> Callable[[Witness], bool]:
     whole = re.compile(rf"(?<![\w-]){re.escape(longest)}(?![\w-])")
 
     def shown(witness: Witness) -> bool:
-        return any(expression.search(text) or (len(longest) > 11 and whole.search(text)) for text in witness.words.texts)
+        return any(
+            expression.search(text) or (len(longest) > 11 and whole.search(text)) for text in witness.words.texts
+        )
 
     return shown
 
