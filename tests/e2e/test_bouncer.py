@@ -316,8 +316,21 @@ def test_a_daemon_becomes_the_new_program(served: Served, arguments: tuple[str, 
     assert sorted(path.name for path in served.folder.iterdir()) == ["log", "x.ini"]
 
 
-def test_in_the_foreground_it_becomes_the_new_program_too(served: Served) -> None:
-    """The log on stderr goes on."""
+SCRIPT = """#!/usr/bin/env python3
+import sys
+from pgshoal.bouncer import main
+sys.exit(main())
+"""
+
+
+@pytest.mark.parametrize("by_script", [False, True])
+def test_in_the_foreground_it_becomes_the_new_program_too(served: Served, by_script: bool) -> None:
+    """The log on stderr goes on, however it was started: as a module, or by a script as pip installs it."""
+    if by_script:
+        script = served.folder / "pgshoal-bouncer"
+        script.write_text(SCRIPT)
+        served.program = (str(script),)
+        assert served.run(["-R"]).err[0] == f"{script}: invalid option -- 'R'".replace("pgshoal-bouncer", "NAME")
     served.write_config()
     with served.start(["x.ini"]) as process:
         until(served.accepts, "a worker")

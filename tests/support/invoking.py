@@ -203,12 +203,14 @@ class Ours(Invocations):
     """`python -m pgshoal.bouncer`, which is what the script `pgshoal-bouncer` runs."""
 
     ours = True
+    #: what the interpreter is told to run
+    program: tuple[str, ...] = ("-m", "pgshoal.bouncer")
     # The parent has waited.
     daemon_limit_s = 0.1
 
     def command(self, arguments: Sequence[str], as_root: bool) -> list[str]:
         """Through a step down, if the account cannot enter the interpreter's folder."""
-        module = ["-m", "pgshoal.bouncer", *arguments]
+        module = [*self.program, *arguments]
         if as_root or self.account is None:
             return [sys.executable, *module]
         return [sys.executable, "-c", STEP_DOWN, self.account.name, *module]
