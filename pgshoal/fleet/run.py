@@ -78,6 +78,10 @@ def main(
     except Fatal as error:
         log.fatal(str(error))
         return 1
+    except Exception:
+        # In the background nobody would see it on stderr.
+        log.fatal(f"internal error: {traceback.format_exc().rstrip()}")
+        return 1
 
 
 def _try(estate: Estate, config_path: str, overrides: Mapping[str, str] | None) -> int:

@@ -46,6 +46,20 @@ def test_quiet_says_nothing_on_stderr(tmp_path: Path, capfd: pytest.CaptureFixtu
     assert capfd.readouterr().err == ""
 
 
+def test_a_bug_while_starting_is_logged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """In the background the log is the only place for it."""
+    path = tmp_path / "fine.ini"
+    path.write_text(f"[pgbouncer]\nunix_socket_dir=\nlogfile={tmp_path}/log\n")
+    monkeypatch.setattr(os, "geteuid", lambda: 12345)
+    monkeypatch.setattr("pgshoal.fleet.run.warn_unbuilt", lambda *args: 1 // 0)
+    assert main(str(path), quiet=True) == 1
+    assert capfd.readouterr().err == ""
+    assert "FATAL internal error: Traceback" in (said := (tmp_path / "log").read_text())
+    assert "ZeroDivisionError" in said
+
+
 @pytest.fixture
 def estate(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """What an older supervisor hands over when it only asks."""
