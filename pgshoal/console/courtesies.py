@@ -37,11 +37,12 @@ def _valued(tag: str, name: str, oid_size: tuple[int, int], value: str) -> Court
     return Courtesy(reply, columns)
 
 
-_NOTHING: Final = Courtesy(build.EMPTY_QUERY_RESPONSE)
+#: of an empty statement
+NOTHING: Final = Courtesy(build.EMPTY_QUERY_RESPONSE)
 _IGNORED: Final = Courtesy(build.notice("SET ignored") + build.command_complete("SET"))
 #: Statement in lower case -> answer, with PostgreSQL's tags. A pool resets a session when it takes it back.
 _COURTESIES: Final[Mapping[str, Courtesy]] = {
-    "": _NOTHING,
+    "": NOTHING,
     "discard all": _said("DISCARD ALL", forgets_all=True),
     "deallocate all": _said("DEALLOCATE ALL", forgets_all=True),
     "reset all": _said("RESET"),
@@ -80,4 +81,4 @@ def courtesies(text: str) -> list[Courtesy] | None:
     found = [answer for answer in map(courtesy, parts) if answer is not None]
     if len(found) != len(parts):
         return None
-    return found or [_NOTHING]
+    return found or [NOTHING]

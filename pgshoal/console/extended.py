@@ -10,7 +10,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final
 
 from pgshoal.console.commands import Columns, columns, execute
-from pgshoal.console.courtesies import Courtesy, courtesies, courtesy
+from pgshoal.console.courtesies import NOTHING, Courtesy, courtesies, courtesy
 from pgshoal.errors import Refused, refuse
 from pgshoal.wire import build, read
 from pgshoal.wire.binary import binary
@@ -45,7 +45,6 @@ class Statement:
 class Portal:
     """A statement to run, or the rows of one that has run and `tag`, which ends them."""
 
-    name: bytes
     statement: Statement
     formats: tuple[int, ...]
     spent: bool = False
@@ -97,10 +96,7 @@ class Extended:
         text = read.decode(message.query)
         if message.tail != b"\0\0" or _PARAMETER.search(text):
             raise refuse("console_parameters")
-        if message.name:
-            if message.name in self.statements:
-                raise refuse("console_statement_exists", name=read.decode(message.name))
-        else:
+        if not message.name:
             self.statements.pop(b"", None)
         answer = courtesy(text)
         found = Statement(text, columns(text) if answer is None else answer.columns, answer)
@@ -108,6 +104,8 @@ class Extended:
         return build.PARSE_COMPLETE
 
     def _hold(self, name: bytes, statement: Statement) -> None:
+        if name in self.statements:
+            raise refuse("console_statement_exists", name=read.decode(name))
         held = sum(len(key) + len(one.text) for key, one in self.statements.items())
         size = len(name) + len(statement.text)
         if len(self.statements) >= STATEMENTS_MAX or held + size > STATEMENTS_MAX_BYTES:
@@ -120,7 +118,6 @@ class Extended:
         statement = self._statement(message.statement)
         if parameters:
             raise refuse("console_bind_parameters", count=parameters, name=read.decode(message.statement))
-        formats = _formats(statement, codes)
         if message.portal:
             if message.portal in self.portals:
                 raise refuse("console_portal_exists", name=read.decode(message.portal))
@@ -128,7 +125,7 @@ class Extended:
             self.portals.pop(b"", None)
         if len(self.portals) >= PORTALS_MAX:
             raise refuse("console_too_many_portals")
-        self.portals[message.portal] = Portal(message.portal, statement, formats)
+        self.portals[message.portal] = Portal(statement, _formats(statement, codes))
         return build.BIND_COMPLETE
 
     def _describe(self, payload: bytes) -> bytes:
@@ -156,11 +153,12 @@ class Extended:
             if portal.statement.columns is None:
                 raise refuse("console_portal_spent", name=read.decode(name))
             return self._fetch(portal, limit)
-        portal.spent = True
+        answer = portal.statement.answer
+        # Nothing can be done as often as one likes.
+        portal.spent = answer is not NOTHING
         session = self.session
         session.worker.stats.console_queries += 1
         self.running = portal, limit
-        answer = portal.statement.answer
         reply = execute(session, portal.statement.text) if answer is None else self._courteous(answer)
         return None if reply is None else self.finish(reply)
 

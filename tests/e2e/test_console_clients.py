@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import re
 import subprocess
 from collections.abc import Awaitable, Callable, Iterator
@@ -24,7 +25,7 @@ from tests.e2e.conftest import until
 from tests.support import messages as m
 from tests.support.fakeclient import FakeClient
 from tests.support.pooler import Pooler, database
-from tests.support.postgres import Postgres
+from tests.support.postgres import PASSWORDS, Postgres
 
 JDBC_JAR = Path("/usr/share/java/postgresql.jar")
 HERE = Path(__file__).parent
@@ -137,6 +138,12 @@ def test_a_pool_of_asyncpg(pooler: Pooler) -> None:
         async with asyncpg.create_pool(**login(pooler, "stats"), ssl=False, min_size=1, max_size=3) as pool:
             answers = await asyncio.gather(*(pool.fetch("SHOW DATABASES") for _ in range(12)))
             assert {len(rows) for rows in answers} == {2}
+        # Who only sends commands needs no reset.
+        async with asyncpg.create_pool(**login(pooler), ssl=False, min_size=1, max_size=3, reset=kept) as pool:
+            assert await asyncio.gather(*(pool.execute("RELOAD") for _ in range(5))) == ["RELOAD"] * 5
+
+    async def kept(conn: Session) -> None:
+        """Nothing has changed in a session of the console."""
 
     asyncio.run(main())
 
@@ -339,6 +346,64 @@ def test_cut_at_every_byte(pooler: Pooler) -> None:
             m.execute("p"), m.close("P", "p"), m.execute("p"), m.parse("", ""), m.SYNC, m.close("S", "s"), m.SYNC,
         )  # fmt: skip
         assert kinds(client.read_until("Z") + client.read_until("Z")) == "1tT2DsDC3EZ3Z"
+
+
+NAMES = ("", "s", "t")
+#: What both sides know, though PostgreSQL's words for what is no statement are others.
+TEXTS = ("show timezone", "show timezone", "", "reset all", "deallocate s", "nonsense")
+
+
+def any_message(rng: random.Random) -> bytes:
+    """One message of the extended protocol, or a Query."""
+    name, portal = rng.choice(NAMES), rng.choice(("", "p"))
+    kind = rng.choice("PPPBBBBDEEEECSSHQ")
+    match kind:
+        case "P":
+            return m.parse(name, rng.choice(TEXTS))
+        case "B":
+            values = (b"1",) if rng.random() < 0.05 else ()
+            return (
+                m.bind(name, portal, values) if values else bind(name, portal, rng.choice(((), (0,), (1,), (0,) * 3)))
+            )
+        case "D":
+            return m.describe("S", name) if rng.random() < 0.5 else m.describe("P", portal)
+        case "E":
+            return m.execute(portal, rng.choice((-1, 0, 0, 1, 2)))
+        case "C":
+            return m.close("S", name) if rng.random() < 0.5 else m.close("P", portal)
+        case "Q":
+            return m.query(rng.choice(("show timezone", "reset all", "nonsense")))
+        case _:
+            return m.SYNC if kind == "S" else m.FLUSH
+
+
+def played(client: FakeClient, packets: list[bytes]) -> list[str]:
+    """What is answered: types, and errors with their words where those are the same on both sides."""
+    client.send(*packets, m.SYNC, m.query("deallocate all"))
+    told: list[str] = []
+    while True:
+        for kind, payload in client.read_until("Z"):
+            if kind == "E":
+                fields = m.error_fields(payload)
+                told.append("no statement" if "nonsense" in fields["M"] else f"{fields['C']} {fields['M']}")
+            elif kind != "S":
+                told.append(kind)
+            if payload == b"DEALLOCATE ALL\0":
+                return told
+
+
+def test_random_pipelines_are_answered_as_by_postgresql(pooler: Pooler, pg15: Postgres) -> None:
+    """The same names, limits, mistakes and Syncs get the same types of messages and the same errors."""
+    rng = random.Random(20)
+    with FakeClient((pooler.host, pooler.port)) as ours, FakeClient((pg15.host, pg15.port)) as theirs:
+        ours.login("stats", "pgbouncer")
+        theirs.login("alice", "app", PASSWORDS["alice"])
+        ours.ask(m.parse("", "show version"), m.SYNC)
+        for _ in range(400):
+            # Most begin well: mistakes alone would teach little.
+            begin = [m.parse(name, rng.choice(TEXTS[:4])) for name in rng.sample(NAMES, rng.randint(0, 3))]
+            packets = begin + [any_message(rng) for _ in range(rng.randint(1, 15))]
+            assert played(ours, packets) == played(theirs, packets), packets
 
 
 def test_waiting_and_looking_from_many_sessions(pooler: Pooler) -> None:
