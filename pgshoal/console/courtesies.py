@@ -43,6 +43,7 @@ _IGNORED: Final = Courtesy(build.notice("SET ignored") + build.command_complete(
 #: Statement in lower case -> answer, with PostgreSQL's tags. A pool resets a session when it takes it back.
 _COURTESIES: Final[Mapping[str, Courtesy]] = {
     "": NOTHING,
+    "-- ping": NOTHING,
     "discard all": _said("DISCARD ALL", forgets_all=True),
     "deallocate all": _said("DEALLOCATE ALL", forgets_all=True),
     "reset all": _said("RESET"),

@@ -59,4 +59,5 @@ def test_the_application_may_name_itself() -> None:
 
 def test_several_statements_are_one_answer_each() -> None:
     """Empty ones among them say nothing; nothing else is one empty answer."""
-    assert [len(found or ()) for found in map(courtesies, ("reset all;;close all;", "reset all", " ; "))] == [2, 1, 1]
+    texts = ("reset all;;close all;", "reset all", " ; ", "-- ping")
+    assert [len(found or ()) for found in map(courtesies, texts)] == [2, 1, 1, 1]

@@ -7,6 +7,8 @@ from itertools import count
 from typing import cast
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pgshoal.console import extended
 from pgshoal.console.tables import TABLES
@@ -257,6 +259,16 @@ def test_broken_messages_are_errors(packet: bytes) -> None:
         sqlstate, text = only_refusal(talk, packet)
         assert (sqlstate, text[:7]) == ("08P01", "broken ")
         assert tag(talk, "show version") == "SHOW"
+
+
+@given(st.lists(st.tuples(st.sampled_from("PBDECSH"), st.binary(max_size=40)), max_size=8))
+def test_any_bytes_are_answered(packets: list[tuple[str, bytes]]) -> None:
+    """Nothing breaks the session: it is asked for the next message each time, and works after a Sync."""
+    with Desk() as desk:
+        talk = desk.session()
+        send(talk, *(m.message(kind.encode(), payload) for kind, payload in packets), m.SYNC)
+        assert talk.open
+        assert kinds(send(talk, m.parse("", "show version"), m.bind(""), m.execute(), m.SYNC)) == "12DCZ"
 
 
 def test_statements_are_bounded() -> None:
