@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import math
 import re
 from collections.abc import Callable
@@ -181,6 +182,18 @@ def _http_listen(text: str) -> str:
     return text
 
 
+def _networks(text: str) -> tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]:
+    try:
+        return tuple(ipaddress.ip_network(word) for word in _words(text))
+    except ValueError:
+        raise _reject() from None
+
+
+def _show_networks(value: object) -> str:
+    assert isinstance(value, tuple)
+    return ", ".join(map(str, value))
+
+
 def _not_console(text: str) -> str:
     if text == "pgbouncer":
         raise _reject()
@@ -206,5 +219,11 @@ TLS_PROTOCOLS = Kind(
 )
 WORKERS = Kind("workers", "auto, or a whole number from 1 to 1024", _workers, _show_workers)
 CPU_LIST = Kind("CPU list", "none, auto, or CPU numbers such as 0,2-5", _affinity)
+NETWORKS = Kind(
+    "networks",
+    "addresses or networks such as 10.0.0.0/8, separated by commas, with no bits behind the mask",
+    _networks,
+    _show_networks,
+)
 HTTP_LISTEN = Kind("address", "off, or host:port", _http_listen)
 DATABASE_NAME = Kind("database name", 'the name of a database entry other than "pgbouncer"', _not_console)

@@ -79,6 +79,8 @@ def require_consistent(config: Config) -> None:
         raise at_setting(config, "client_tls_sslmode", reason)
     if settings.client_tls_sslmode in ("verify-ca", "verify-full") and not settings.client_tls_ca_file:
         raise at_setting(config, "client_tls_sslmode", "client_tls_sslmode requires client_tls_ca_file")
+    if settings.proxy_protocol == "on" and not settings.proxy_protocol_networks:
+        raise at_setting(config, "proxy_protocol", "proxy_protocol = on requires proxy_protocol_networks")
     if settings.auth_type == "cert" and settings.client_tls_sslmode != "verify-full":
         raise at_setting(config, "auth_type", "auth_type=cert requires client_tls_sslmode=SSLMODE_VERIFY_FULL")
 

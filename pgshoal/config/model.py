@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from ipaddress import IPv4Network, IPv6Network
 from typing import Literal
 
 from pgshoal.config.hba import HbaRule
@@ -147,11 +148,13 @@ class Settings:
     user: str | None = None
     verbose: int = 0
     # Ours. workers: 0 means auto, one per core.
-    accept_balance: Literal["least", "kernel", "pack"] = "least"
     auth_query_cache_ttl: float = 0.0
+    accept_balance: Literal["least", "kernel", "pack"] = "least"
     budget: Literal["elastic", "static"] = "elastic"
     engine: Literal["auto", "uring", "epoll", "python"] = "auto"
     http_listen: str = "off"
+    proxy_protocol: Literal["off", "on"] = "off"
+    proxy_protocol_networks: tuple[IPv4Network | IPv6Network, ...] = ()
     server_connect_parallel: int = 4
     worker_cpu_affinity: str = "none"
     workers: int = 0

@@ -217,7 +217,7 @@ class Snapshot:
         return SocketFacts(
             "C", carrier.conn, carrier.number, user, database,
             "waiting_cancel_req" if job is not None and not job.active else "active_cancel_req",
-            *self.worker.engine.addresses(carrier.conn),
+            *carrier.addresses,
             carrier.connect_time, carrier.connect_time, self._since(carrier.since_us), seat=self.seat,
         )  # fmt: skip
 

@@ -30,6 +30,7 @@ from pgshoal.worker.offload import Offload
 from pgshoal.worker.pause import Pause
 from pgshoal.worker.peers import Peers
 from pgshoal.worker.pools import Pools, microseconds
+from pgshoal.worker.proxied import Proxied
 from pgshoal.worker.records import Pool
 from pgshoal.worker.replication import Replication
 from pgshoal.worker.resolver import Resolver
@@ -105,6 +106,7 @@ class Worker:
         cancel.listen(self)
         self.tls = TlsFiles(engine)
         self.listeners = Listeners(self)
+        self.proxied = Proxied(self)
         self.balance = Balance(self)
         self.moving = Moving(self)
         self.janitor = Janitor(self)
@@ -124,9 +126,9 @@ class Worker:
         self.resolver.zone_check_period_s = settings.dns_zone_check_period
         self.resolver.limit_s = settings.server_connect_timeout
         self.servers.read_settings()
+        self.lookups.cache.clear()
 
     # -- what others ask
-        self.lookups.cache.clear()
 
     def next_number(self) -> int:
         """The next id, one counter for clients and servers."""
@@ -197,6 +199,7 @@ class Worker:
         self.giving.close()
         self.listeners.close()
         self.balance.close()
+        self.proxied.close()
         self.resolver.close()
         self.threads.close()
         self.askers.close()
@@ -207,6 +210,7 @@ class Worker:
         try:
             self.janitor.tick()
             self.balance.tick()
+            self.proxied.tick()
             self.resolver.tick()
             self.servers.hosts.tick()
         except Exception:
@@ -240,7 +244,9 @@ class Worker:
 
     def _accepted(self, conn: ConnId, listener: int) -> None:
         self.balance.accepted()
-        self.handlers[conn] = self.front.logins[conn] = client_login.ClientLogin(self, conn)
+        login = self.handlers[conn] = self.front.logins[conn] = client_login.ClientLogin(self, conn)
+        if self.proxied.on:
+            self.proxied.announce(login)
 
     def _packet(self, conn: ConnId, payload: bytes) -> None:
         handler = self.handlers.get(conn)

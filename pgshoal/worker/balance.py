@@ -66,13 +66,16 @@ class Balance:
         self._awake: set[int] = set()
         self._placement = Placement()
         self._churn = Churn()
-        self._on = False
+        self._on = self._gives = False
         self._steered = steer.NOBODY
         self._clients = worker.fleet.ledger.row(Kind.CLIENTS, "")
         self._arrivals = worker.fleet.ledger.row(Kind.CLIENTS, _EXPECTED)
         self._expected: deque[int] = deque()  # since when, in microseconds: adopted, and not counted as a client yet
         self._letter_bytes = _letter_bytes()
         self._accepted = 0
+        if self._proxied():
+            self._on = True
+            worker.engine.divert(True)  # before the first client
         worker.fleet.on("slot", self._take_slot)
         worker.fleet.on("box", self._take_box)
         worker.fleet.on("unbox", lambda message: self._drop_box(message["number"]))
@@ -120,12 +123,17 @@ class Balance:
 
     def _switch(self) -> None:
         how = self._worker.config.settings.accept_balance
-        on = diverts(how, self._placement.loads.values(), self._worker.fleet.number, self._churn.found)
+        self._gives = diverts(how, self._placement.loads.values(), self._worker.fleet.number, self._churn.found)
+        on = self._gives or self._proxied()
         if on != self._on:
             self._on = on
             self._worker.engine.divert(on)
         if how != "pack" and self._steered != steer.NOBODY:
             self._steer(steer.NOBODY)
+
+    def _proxied(self) -> bool:
+        """Whether each client's header must be read before the engine may have it."""
+        return self._worker.config.settings.proxy_protocol == "on"
 
     def close(self) -> None:
         """The end: what lies in the box is for the next process."""
@@ -153,7 +161,7 @@ class Balance:
     def diverted(self, fd: int, listener: int) -> None:
         """The engine has accepted a socket and asks whose it is."""
         tcp = self._worker.listeners.is_tcp(listener)
-        if not self._give_away(fd, tcp):
+        if not (self._gives and self._give_away(fd, tcp)):
             self._adopt(fd, listener)
 
     def _give_away(self, fd: int, tcp: bool) -> bool:
@@ -187,7 +195,10 @@ class Balance:
 
     def _adopt(self, fd: int, listener: int) -> None:
         try:
-            self._worker.engine.adopt(fd, listener)
+            if self._proxied() and self._worker.listeners.is_tcp(listener):
+                self._worker.proxied.take(fd, listener)
+            else:
+                self._worker.engine.adopt(fd, listener)
             self._expected.append(self._worker.engine.now_us())
             self._worker.fleet.ledger.admit(self._arrivals, 0)
         except (OSError, ValueError) as error:

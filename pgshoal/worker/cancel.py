@@ -27,7 +27,7 @@ class Carrier(Handler):
     A client that does not wait for that changes nothing: its request is delivered all the same.
     """
 
-    __slots__ = ("conn", "connect_time", "job", "lead", "number", "since_us", "where", "worker")
+    __slots__ = ("addresses", "conn", "connect_time", "job", "lead", "number", "since_us", "where", "worker")
 
     def __init__(self, worker: WorkerFace, login: ClientLogin) -> None:
         self.worker = worker
@@ -35,6 +35,7 @@ class Carrier(Handler):
         self.connect_time = login.connect_time
         self.number = login.number
         self.lead = login.lead()
+        self.addresses = login.peer_host, login.peer_port, login.local_host, login.local_port
         self.where = place(login.peer_host, login.peer_port, login.peer_pid)
         self.since_us = worker.engine.now_us()
         #: what it waits for; None if that is known to another worker only

@@ -50,6 +50,8 @@ class Front:
         self.consoles: dict[ConnId, ConsoleLogin] = {}
         #: connections that brought a cancel request
         self.carriers: dict[ConnId, Carrier] = {}
+        #: sockets whose PROXY header is still to come
+        self.arriving = 0
         #: by client: requests that are not sent yet; and our connections to servers that carry them
         self.cancels: dict[ConnId, CancelJob] = {}
         self.deliveries: dict[ConnId, CancelDelivery] = {}
@@ -102,7 +104,7 @@ class Front:
 
     def connections(self) -> int:
         """Sockets of clients: a worker that is to end waits for all. max_client_conn does not count the carriers."""
-        return len(self.logins) + len(self.clients) + len(self.consoles) + len(self.carriers)
+        return len(self.logins) + len(self.clients) + len(self.consoles) + len(self.carriers) + self.arriving
 
     def remember_wish(self, packet: bytes, wish: LoginWish, negotiation: bytes | None) -> None:
         """Drivers open many connections with the same startup packet; it need be read only once."""

@@ -195,6 +195,10 @@ def test_errors_name_place_key_and_value(load_text: Load, text: str, error: str)
             "auth_type = cert\n",
             "p.ini:2: auth_type = cert: auth_type=cert requires client_tls_sslmode=SSLMODE_VERIFY_FULL",
         ),
+        (
+            "proxy_protocol = on\n",
+            "p.ini:2: proxy_protocol = on: proxy_protocol = on requires proxy_protocol_networks",
+        ),
     ],
 )
 def test_settings_that_need_each_other(load_text: Load, text: str, error: str) -> None:

@@ -43,13 +43,15 @@ OURS = {
     "accept_balance": "least",
     "engine": "auto",
     "http_listen": "off",
+    "proxy_protocol": "off",
+    "proxy_protocol_networks": "",
     "server_connect_parallel": "4",
+    "auth_query_cache_ttl": "0",
 }
 BOOT_ONLY = """
-    "auth_query_cache_ttl": "0",
 disable_pqexec job_name listen_addr listen_backlog listen_port pidfile pkt_buf resolv_conf so_reuseport
 track_extra_parameters unix_socket_dir unix_socket_group unix_socket_mode user
-workers worker_cpu_affinity engine http_listen
+workers worker_cpu_affinity engine http_listen proxy_protocol
 """
 SCOPED = {
     "databases": "dbname host port user password auth_user auth_query auth_dbname client_encoding datestyle timezone"
@@ -70,6 +72,7 @@ RUBBISH = {
     "workers": ("0", "-1", "many", ""),
     "CPU list": ("a", "1-", "", "1,,2"),
     "address": ("8080", ":8080", "host:", "host:0", "host:65536", ""),
+    "networks": ("localhost", "10.0.0.1/8", "10.0.0.0/33", "10.0.0.0/8 ::/0/0", "1.2.3"),
     "database name": ("pgbouncer",),
 }
 ANYTHING_GOES = {"text", "SQL", "path", "list"}

@@ -35,13 +35,16 @@ class LoginRefused(Exception):
 class FakeClient:
     """A connection to a pooler or server; `wait_s` bounds every read."""
 
-    def __init__(self, address: tuple[str, int] | str, wait_s: float = 10.0) -> None:
+    def __init__(self, address: tuple[str, int] | str, wait_s: float = 10.0, source: str = "") -> None:
+        """`source`: the address to come from."""
         family = socket.AF_UNIX if isinstance(address, str) else socket.AF_INET
         self.socket = socket.socket(family)
         self.socket.settimeout(wait_s)
         if family == socket.AF_INET:
             self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
+            if source:
+                self.socket.bind((source, 0))
             self.socket.connect(address)
         except OSError:
             self.socket.close()

@@ -34,19 +34,23 @@ class HAProxy:
 
     host = "127.0.0.1"
 
-    def __init__(self, targets: Sequence[tuple[str, int]]) -> None:
+    def __init__(self, targets: Sequence[tuple[str, int]], options: str = "") -> None:
+        """`options` of each server, such as send-proxy-v2."""
         program = shutil.which("haproxy", path="/usr/sbin:/usr/local/sbin:/usr/bin:/usr/local/bin")
         if program is None:
             raise RuntimeError("haproxy is missing: it is a Debian package of the same name")
         self.program = program
         self.targets = targets
+        self.options = options
         self.port = free_port()
         self.folder = Path(tempfile.mkdtemp(prefix="pgshoal-haproxy-"))
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
         text = CONFIG.format(folder=self.folder, host=self.host, port=self.port)
-        text += "".join(f"    server node{at} {host}:{port}\n" for at, (host, port) in enumerate(self.targets))
+        text += "".join(
+            f"    server node{at} {host}:{port} {self.options}\n" for at, (host, port) in enumerate(self.targets)
+        )
         path = self.folder / "haproxy.cfg"
         path.write_text(text)
         with (self.folder / "log").open("wb") as log:

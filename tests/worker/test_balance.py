@@ -38,6 +38,7 @@ class Sailor:
         self.shoal = shoal
         self.clients = 0
         self.adopted: list[tuple[int, int]] = []  # (inode, listener)
+        self.unread: list[tuple[int, int]] = []  # the same, of those whose header is to be read
         self.diverts = False
         self.readers: dict[int, Callable[[], None]] = {}
         self.steered: list[int] = []
@@ -60,6 +61,7 @@ class Sailor:
                 like=lambda tcp: TCP if tcp else UNIX,
                 tcp_descriptors=lambda: [shoal.pairs[0][0].fileno()],
             ),
+            proxied=SimpleNamespace(take=self._take),
             log=SimpleNamespace(debug=lambda text: None),
             settle=lambda: None,
         )
@@ -71,6 +73,10 @@ class Sailor:
         if listener not in (TCP, UNIX):
             raise ValueError(listener)
         self.adopted.append((inode, listener))
+
+    def _take(self, fd: int, listener: int) -> None:
+        self.unread.append((os.fstat(fd).st_ino, listener))
+        os.close(fd)
 
     def _divert(self, on: bool) -> None:
         self.diverts = on
@@ -106,9 +112,9 @@ class Sailor:
 class Shoal:
     """Several workers, their boxes and their ledger."""
 
-    def __init__(self, how: str, workers: int = 3) -> None:
+    def __init__(self, how: str, workers: int = 3, **settings: Any) -> None:
         self.now_us = 10_000_000
-        self.settings = Settings(accept_balance=cast("Any", how))
+        self.settings = Settings(accept_balance=cast("Any", how), **settings)
         self.ledger = Ledger.create(workers)
         self.pairs = [socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(workers)]
         for number in range(workers):
@@ -152,8 +158,8 @@ def shoals() -> Iterator[Callable[..., Shoal]]:
     """Makes shoals and ends them."""
     made: list[Shoal] = []
 
-    def make(how: str = "least", workers: int = 3) -> Shoal:
-        made.append(Shoal(how, workers))
+    def make(how: str = "least", workers: int = 3, **settings: Any) -> Shoal:
+        made.append(Shoal(how, workers, **settings))
         return made[-1]
 
     yield make
@@ -276,6 +282,23 @@ def test_only_who_must_look_diverts(shoals: Callable[..., Shoal]) -> None:
             sailor.balance._worker.config = cast("Any", SimpleNamespace(settings=shoal.settings))
         shoal.tick()
         assert all(sailor.diverts is diverts for sailor in shoal.workers)
+
+
+@pytest.mark.parametrize("how", ["least", "kernel"])
+def test_with_proxy_protocol_headers_are_read_by_whoever_serves(shoals: Callable[..., Shoal], how: str) -> None:
+    """All divert from the start; a TCP client is handed over unread and then read, one on a Unix socket is not."""
+    shoal = shoals(how, proxy_protocol="on")
+    first, second, _ = shoal.workers
+    assert all(sailor.diverts for sailor in shoal.workers)
+    first.count(5 if how == "least" else 0)
+    shoal.tick()
+    inode, local = first.accept(), first.accept(UNIX)
+    for sailor in shoal.workers[1:]:
+        sailor.read()
+    reader = first if how == "kernel" else second
+    assert reader.unread == [(inode, TCP)]
+    assert (local, UNIX) in [pair for sailor in shoal.workers for pair in sailor.adopted]
+    assert all(sailor.diverts for sailor in shoal.workers)
 
 
 def test_least_leaves_short_visits_to_the_kernel(shoals: Callable[..., Shoal]) -> None:
