@@ -242,14 +242,19 @@ class Growth:
             used = [s.released_us for s in pool.servers.values() if s.state is ServerState.USED]
             idle_us = min(used, default=None)
         budget, limits, row = worker.budget, worker.budget.limits(pool), pool.rows.pool
-        size = budget.part(limits.with_reserve() if _may_use_reserve(pool) else limits.pool)
+        whole = limits.with_reserve()
+        counted = whole if _may_use_reserve(pool) else limits.pool
+        size, servers = budget.part(counted), budget.count(row, counted)
+        # A pool_size below the number of workers is not divided, but the sum with the reserve may be: the ledger will
+        # then look at this worker's servers alone, so what it would grant is added to those of all.
+        reserve_size = budget.part(whole) - budget.count(row, whole) + servers - size
         return PoolFacts(
             pool=pool.id,
             database=pool.database.name,
             user=pool.user.name,
             size=size,
-            reserve_size=budget.part(limits.pool + limits.reserve) - size,
-            servers=budget.count(row, limits.pool),
+            reserve_size=reserve_size,
+            servers=servers,
             here=budget.ledger.own(row) - worker.escrow.dying(row),
             connecting=worker.servers.connecting(pool) - worker.servers.hosts.doubtful(pool),
             returning=returning,

@@ -159,6 +159,19 @@ def test_a_static_limit_below_the_workers_is_shared(fleets: Any) -> None:
     assert used(fleet[1]) == 1
 
 
+def test_a_static_reserve_that_can_be_divided_beside_a_size_that_cannot(fleets: Any) -> None:
+    """One slot for two workers is shared, but with the reserve each has one: nobody waits beyond the timeout."""
+    fleet = fleets(2, static=True, default_pool_size=1, reserve_pool_size=1, reserve_pool_timeout=5.0)
+    busy(fleet[0], 2, 1)
+    busy(fleet[1], 1, 0)
+    fleet.pass_time(4.9)
+    assert fleet[1].new_servers() == []
+    for _ in range(3):
+        fleet.pass_time(0.4)
+    assert len(fleet[1].new_servers()) == 1
+    assert used(fleet[0]) == 2
+
+
 def test_surplus_after_a_limit_was_lowered(fleets: Any) -> None:
     """Each worker gives up what it holds above its share, until the fleet is within the limit again."""
     fleet = fleets(2, default_pool_size=6, server_connect_parallel=9)
