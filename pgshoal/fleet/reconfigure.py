@@ -97,6 +97,8 @@ class Reconfigure:
 
         def finished(wrong: str) -> None:
             fleet.notify("READY=1")
+            if "client_tls_" in wrong or "server_tls_" in wrong:
+                fleet.log.error("TLS configuration could not be reloaded, keeping old configuration")
             if wrong:
                 fleet.log.warning("config file loading failed")
             else:

@@ -131,6 +131,8 @@ def fault(worker: WorkerFace, conn: ConnId, key: str, detail: str) -> None:
     client = worker.front.clients.get(conn)
     if client is None:
         return
+    if key == "pqexec_disallowed":
+        worker.log.error(f'{prefix(client)}client used "Query" packet type')
     if key == "invalid_server_parameter" and detail:
         worker.log.error(f"{prefix(client)}varcache_apply failed: ERROR: {detail}")
     if key == "server_closed" and detail:

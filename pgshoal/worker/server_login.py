@@ -281,7 +281,7 @@ class ServerLogin(Handler):
 
     def _refuse(self, text: str, key: str) -> None:
         self.worker.log.error(f"{self.worker.servers.prefix(self.server)}{text}")
-        self.fail("login failed", refuse(key))
+        self.fail("failed to answer authreq", refuse(key))
 
     def fail(self, reason: str, refused: Refused | None = None) -> None:
         """The attempt is over."""

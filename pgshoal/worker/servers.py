@@ -135,7 +135,7 @@ class Servers:
 
         def done(error: str) -> None:
             if error:
-                self.worker.log.error(f"{self.prefix(server)}error while executing exec_on_query: {error}")
+                self.worker.log.error(f"S: error while executing exec_on_query: {error}")
             merged = dict(parameters) | query.parameters
             self.enroll(server, list(merged.items()))
 

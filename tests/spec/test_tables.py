@@ -219,8 +219,8 @@ def silent(server: ServerSide) -> None:
 def test_requests_on_their_way_to_a_peer(start: MakePooler, pg15: Postgres) -> None:
     """SHOW PEER_POOLS counts requests for a peer: [peers] pool_size are under way, the others wait."""
     with FakeServer(silent) as peer:
-        line = f"host={peer.host} port={peer.port} pool_size=1"
-        pooler = start({"app": database(pg15)}, peer_id=1, peers={"2": line})
+        peers = {"2": f"host={peer.host} port={peer.port} pool_size=1"}
+        pooler = start({"app": database(pg15)}, peer_id=1, peers=peers)
         (known,) = pooler.admin("show peers")
         assert known == {"peer_id": 2, "host": peer.host, "port": peer.port, "pool_size": 1}
         with ExitStack() as stack:

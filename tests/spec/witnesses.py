@@ -76,6 +76,13 @@ class _Reader(ast.NodeVisitor):
         elif isinstance(node.value, bytes):
             self._text(node.value.decode("latin-1"))
 
+    def visit_Assign(self, node: ast.Assign) -> None:
+        """A variable may be named as the section whose entries it holds."""
+        name = node.targets[0].id if isinstance(node.targets[0], ast.Name) else ""
+        outer, self.scope = self.scope, _SCOPES.get(name, self.scope)
+        self.generic_visit(node)
+        self.scope = outer
+
     def visit_JoinedStr(self, node: ast.JoinedStr) -> None:
         """An f-string: what stands in it for good, joined by a mark."""
         self._text("".join(str(p.value) if isinstance(p, ast.Constant) else "\0" for p in node.values))
