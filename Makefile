@@ -20,13 +20,14 @@ BENCH_ARGS ?=
 DEMO_ARGS ?=
 FUZZ_SECONDS ?= 60
 
-.PHONY: help setup demo test check check-python check-rust format bench soak siege fuzz clean
+.PHONY: help setup demo test check check-python check-rust format spec bench soak siege fuzz clean
 
 help:
 	@echo "make setup   a virtual environment in .venv with everything, and the native engine in release mode"
 	@echo "make demo    PostgreSQL, the pooler in front of it and a short comparison (DEMO_ARGS=--keep stays)"
 	@echo "make test    everything that must hold: style, types, lints, unit and end-to-end tests on all engines"
 	@echo "make check   the static part of it"
+	@echo "make spec    what an operator relies on and no test shows: settings, commands, columns, texts (SPEC_ARGS=--all)"
 	@echo "make bench   ratios against PgBouncer in the same run (BENCH_ARGS=--quick)"
 	@echo "make soak    many misbehaving clients for minutes on each engine (SOAK_ARGS='--seconds 3600 --tls --chaos')"
 	@echo "make siege   a fleet's budget under siege: workers killed every second (SIEGE_ARGS='--seconds 600 --engines uring')"
@@ -77,6 +78,9 @@ bench: setup
 
 soak: setup
 	$(BIN)/python -m tests.soak $(SOAK_ARGS)
+
+spec: setup
+	$(BIN)/python -m tests.spec $(SPEC_ARGS)
 
 siege: setup
 	$(BIN)/python -m tests.soak_fleet $(SIEGE_ARGS)

@@ -12,6 +12,7 @@ from tests.e2e.conftest import MakePooler, until
 from tests.support import messages as m
 from tests.support.fakeclient import FakeClient
 from tests.support.fakeserver import FakeServer, ServerSide
+from tests.support.nameserver import NameServer
 from tests.support.pooler import Pooler, database
 from tests.support.postgres import Postgres
 
@@ -141,12 +142,22 @@ def test_sums_of_a_database(make: MakePooler) -> None:
         times = {"xact_time": natural, "query_time": natural, "wait_time": natural}
         ends = {"client_parse_count": 3, "server_parse_count": 1, "bind_count": 3, "client_login_count": 2}
         assert differing(totals, {"database": "app", **counted, **bytes_, **times, **ends}) == {}
-        first = {"total_server_assignment_count": natural, "total_xact_count": natural, "total_query_count": natural}
+        first: dict[str, Any] = {
+            "total_server_assignment_count": natural,
+            "total_xact_count": natural,
+            "total_query_count": natural,
+        }
         first |= {"total_received": natural, "total_sent": natural}
         first |= {"total_xact_time": natural, "total_query_time": natural, "total_wait_time": natural}
         first |= {"total_client_parse_count": 3, "total_server_parse_count": 1, "total_bind_count": 3}
         first |= {"total_client_login_count": 2}
-        averages = ("avg_server_assignment_count", "avg_xact_count", "avg_query_count", "avg_recv", "avg_sent")
+        averages: tuple[str, ...] = (
+            "avg_server_assignment_count",
+            "avg_xact_count",
+            "avg_query_count",
+            "avg_recv",
+            "avg_sent",
+        )
         averages += ("avg_xact_time", "avg_query_time", "avg_wait_time")
         averages += ("avg_client_parse_count", "avg_server_parse_count", "avg_bind_count", "avg_client_login_count")
         assert differing(stats, {"database": "app", **first, **dict.fromkeys(averages, small)}) == {}
@@ -157,9 +168,22 @@ def test_sums_of_a_database(make: MakePooler) -> None:
 def test_averages_of_a_period(make: MakePooler) -> None:
     """SHOW STATS and STATS_AVERAGES: under steady traffic each average is above zero, and the log's line says so."""
     pooler = make(stats_period=1)
-    wanted = ("server_assignment_count", "xact_count", "query_count", "bytes_received", "bytes_sent", "xact_time")
+    wanted: tuple[str, ...] = (
+        "server_assignment_count",
+        "xact_count",
+        "query_count",
+        "bytes_received",
+        "bytes_sent",
+        "xact_time",
+    )
     wanted += ("query_time", "avg_client_parse_count", "avg_bind_count")
-    also = ("avg_server_assignment_count", "avg_recv", "avg_sent", "avg_query_time", "avg_client_parse_count")
+    also: tuple[str, ...] = (
+        "avg_server_assignment_count",
+        "avg_recv",
+        "avg_sent",
+        "avg_query_time",
+        "avg_client_parse_count",
+    )
     also += ("avg_bind_count",)
     with FakeClient((pooler.host, pooler.port)) as client:
         client.login("alice", "app")
@@ -235,6 +259,18 @@ def test_requests_on_their_way_to_a_peer(start: MakePooler, pg15: Postgres) -> N
             wanted = {"peer_id": 2, "cl_active_cancel_req": 1, "cl_waiting_cancel_req": 2}
             wanted |= {"sv_active_cancel": 1, "sv_login": 0}
             until(lambda: counts() == wanted, f"{wanted}")
+
+
+def test_zones_of_names(start: MakePooler, pg15: Postgres) -> None:
+    """SHOW DNS_ZONES: the zone of each name, its serial once that was asked for, and how many names it has."""
+    with NameServer() as server:
+        server.hosts |= {f"{name}.example.test": [pg15.host] for name in ("db", "standby")}
+        server.serials["example.test"] = 7
+        lines = {name: f"host={name}.example.test port={pg15.port} dbname=app" for name in ("db", "standby")}
+        pooler = start(lines, resolv_conf=server.resolv_conf(), dns_zone_check_period=0.2)
+        assert [pooler.query("select 1", name) for name in lines] == [[(1,)]] * 2
+        wanted = [{"zonename": "example.test", "serial": 7, "count": 2}]
+        until(lambda: pooler.admin("show dns_zones") == wanted, str(wanted))
 
 
 def test_variables_that_drivers_ask_for(start: MakePooler) -> None:
