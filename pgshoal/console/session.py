@@ -75,6 +75,9 @@ class AdminConsole:
             return
         worker = self.worker
         worker.log.warning(f"{clients.console_prefix(login)}admin cancel request for non-waiting client?")
+        if session is not None and session.extended.used:
+            # Of a driver whose patience has ended just now. It may not undo what an operator has done.
+            return
         if worker.pause.everything and not worker.shutdown:
             worker.fleet.ask("act", lambda answer: None, {"command": "RESUME", "argument": ""})
 

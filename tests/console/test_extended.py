@@ -343,6 +343,18 @@ def test_a_cancel_request_ends_the_wait() -> None:
         assert not desk.worker.pools.databases["app"].paused
 
 
+def test_a_cancel_request_that_is_late_resumes_nothing() -> None:
+    """Drivers send them on their own; a session that knows only Query resumes by one, as in PgBouncer."""
+    with Desk() as desk:
+        driver, operator = desk.session("stats"), desk.session()
+        assert kinds(send(driver, m.parse("", "show version"), m.SYNC)) == "1Z"
+        assert tag(operator, "pause") == "PAUSE"
+        desk.console.cancel(desk.console.sessions[driver.conn].login)
+        assert desk.worker.pause.everything
+        desk.console.cancel(desk.console.sessions[operator.conn].login)
+        assert not desk.worker.pause.everything
+
+
 def test_a_table_of_the_fleet_comes_later() -> None:
     """What a worker cannot tell is missing, with a NOTICE; the row limit holds for what comes late, too."""
     with Desk() as desk, desk.another() as other:
