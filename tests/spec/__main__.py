@@ -24,7 +24,7 @@ def collected() -> set[str]:
 
 def main(show_all: bool, quick: bool) -> int:
     """Prints and counts; 1 if a row has no test. `quick` believes that what is called a test is one."""
-    tests = witnesses()
+    tests = tuple(sorted(witnesses(), key=lambda test: not test.place.startswith(("tests/spec/", "tests/e2e/"))))
     if not quick:
         real = collected()
         tests = tuple(test for test in tests if test.place in real)

@@ -16,6 +16,8 @@ from tests.spec.witnesses import Witness
 Kind = Literal["setting", "command", "column", "refusal", "log"]
 _HERE = Path(__file__).parent
 _FACT = re.compile(r"\{[a-z_]+\}")
+#: Where settings are shown, compared or handed on, but do nothing.
+_ONLY_HANDED_ON = ("tests/config/", "tests/console/", "tests/bench/", "tests/demo/")
 _SHARED = {name for name, count in Counter(row.name for row in SETTINGS).items() if count > 1}
 
 
@@ -57,6 +59,8 @@ def _text(pattern: str) -> Callable[[Witness], bool]:
 def _setting(section: str, names: tuple[str, ...]) -> Callable[[Witness], bool]:
     def shown(witness: Witness) -> bool:
         given = witness.words.given
+        if witness.place.startswith(_ONLY_HANDED_ON):
+            return False
         if any((section, name) in given for name in names):
             return True
         if names[0] in _SHARED:

@@ -7,7 +7,7 @@ import time
 import psycopg
 import pytest
 
-from tests.e2e.conftest import MakePooler, backends
+from tests.e2e.conftest import MakePooler, backends, until
 from tests.support import messages as m
 from tests.support.fakeclient import FakeClient
 from tests.support.pooler import Pooler, database
@@ -89,3 +89,56 @@ def test_limits_on_transactions_of_a_user(start: MakePooler, name: str, sql: str
         assert (last.kind, m.error_fields(last.payload)["M"]) == ("E", name.replace("_", " "))
         time.sleep(0.5)
         assert alice.execute("select 1").fetchone() == (1,)
+
+
+def test_max_db_client_connections_of_an_entry(start: MakePooler, pg15: Postgres) -> None:
+    """max_db_client_connections of an entry bounds its clients, not those of others."""
+    entries = {"app": database(pg15, max_db_client_connections=1), "other": database(pg15, "other")}
+    pooler = start(entries)
+    refused = pytest.raises(psycopg.OperationalError, match=r"exceeded \(max_db_client_connections\)")
+    with pooler.connect("app"), pooler.connect("other"), pooler.connect("other"), refused:
+        pooler.connect("app")
+
+
+def test_server_lifetime_of_an_entry(start: MakePooler, pg15: Postgres) -> None:
+    """server_lifetime of an entry closes its servers for their age, not those of others."""
+    entries = {"app": database(pg15, server_lifetime=1), "other": database(pg15, "other")}
+    pooler = start(entries)
+    for name in entries:
+        pooler.query("select 1", name)
+    until(lambda: "closing because: server lifetime over" in pooler.log_text(), "the end of a server")
+    assert [row["database"] for row in pooler.admin("show servers")] == ["other"]
+
+
+def test_pool_size_of_a_user(start: MakePooler) -> None:
+    """pool_size of a user bounds that user's pools, not those of others."""
+    pooler = start(users={"bob": "pool_size=1"}, query_wait_timeout=1)
+    with pooler.connect(user="bob") as one, pooler.connect(user="alice") as two:
+        one.execute("begin")
+        two.execute("begin")
+        assert end(wait(pooler, "app", "alice")) == ""
+        assert "query_wait_timeout" in end(wait(pooler, "app", "bob"))
+
+
+def test_reserve_of_a_user(start: MakePooler) -> None:
+    """reserve_pool_size of a user opens one more server for that user's clients."""
+    pooler = start(
+        users={"bob": "reserve_pool_size=1"}, default_pool_size=1, reserve_pool_timeout=0.3, query_wait_timeout=3
+    )
+    with pooler.connect(user="bob") as one, pooler.connect(user="alice") as two:
+        one.execute("begin")
+        two.execute("begin")
+        assert "query_wait_timeout" in end(wait(pooler, "app", "alice"))
+        assert end(wait(pooler, "app", "bob")) == ""
+
+
+def test_max_user_connections_of_a_user(start: MakePooler, pg15: Postgres) -> None:
+    """max_user_connections of a user bounds that user's servers in all databases together."""
+    entries = {"app": database(pg15), "other": database(pg15, "other")}
+    pooler = start(entries, users={"bob": "max_user_connections=1"}, query_wait_timeout=1)
+    with pooler.connect("app", "bob") as one, pooler.connect("app", "alice") as two:
+        one.execute("begin")
+        two.execute("begin")
+        assert end(wait(pooler, "other", "alice")) == ""
+        with pytest.raises(psycopg.OperationalError, match="query_wait_timeout"):
+            pooler.query("select 1", "other", "bob")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 #: Who speaks of rows without showing what they do: tables read again, this list itself, style.
-_TABLES_ONLY = ("tests/shape/", "tests/support/", "tests/config/", "tests/spec/test_rows.py", "tests/test_errors.py")
+_TABLES_ONLY = ("tests/shape/", "tests/support/", "tests/spec/test_rows.py", "tests/test_errors.py")
 #: Where a name in a call belongs to one entry, not to the whole pooler.
 _SCOPES = {
     "database": "databases",
