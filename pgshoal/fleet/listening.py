@@ -213,6 +213,8 @@ def _resolve(address: str, port: int) -> list[tuple[socket.AddressFamily, str]]:
         rows = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except socket.gaierror as error:
         raise CannotListen(f"getaddrinfo('{address}', '{port}') = {error.strerror} [{error.errno}]") from None
+    except UnicodeError:  # Python looks at names before the resolver does
+        raise CannotListen(f"getaddrinfo('{address}', '{port}') = not a name") from None
     return [(row[0], str(row[4][0])) for row in rows]
 
 

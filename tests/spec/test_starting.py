@@ -49,3 +49,10 @@ def test_the_system_log(monkeypatch: pytest.MonkeyPatch) -> None:
     reopen_log(Config("x.ini", Settings(syslog=True, syslog_ident="till", syslog_facility="local3")), log)
     reopen_log(Config("x.ini", Settings(syslog=False)), log)
     assert calls == [("open", "till", syslog.LOG_PID, syslog.LOG_LOCAL3), ("close",)]
+
+
+@pytest.mark.parametrize("address", ["no:such:address", "a..b", "x" * 70])
+def test_an_address_that_cannot_be_one(start: MakePooler, address: str) -> None:
+    """Nothing starts, and the log has the address and the port as they were asked for."""
+    with pytest.raises(RuntimeError, match=rf"FATAL getaddrinfo\('{address}', '\d+'\) = "):
+        start(listen_addr=address)

@@ -126,6 +126,24 @@ def test_suites_with_servers(make: MakePooler, engine: str) -> None:
     assert brought(make(**settings)) == f"TLSv1.3/{CHACHA_13}"
 
 
+@pytest.mark.parametrize("cipher", [AES_128, AES_256])
+def test_ciphers_of_an_entry(make: MakePooler, pg15: Postgres, cipher: str) -> None:
+    """server_tls_ciphers of an entry is for its servers."""
+    entry = database(pg15, server_tls_sslmode="require", server_tls_protocols="tlsv1.2", server_tls_ciphers=cipher)
+    pooler = make({"app": entry})
+    assert brought(pooler) == f"TLSv1.2/{cipher}"
+
+
+def test_suites_of_an_entry(make: MakePooler, pg15: Postgres, engine: str) -> None:
+    """server_tls13_ciphers of an entry is for its servers; the twin cannot choose."""
+    entry = database(pg15, server_tls_sslmode="require", server_tls13_ciphers=CHACHA_13)
+    if engine == "python":
+        with pytest.raises(RuntimeError, match=r"cannot choose TLS 1\.3 ciphers"):
+            make({"app": entry})
+        return
+    assert brought(make({"app": entry})) == f"TLSv1.3/{CHACHA_13}"
+
+
 def test_our_certificate_for_servers(make: MakePooler, authority: Authority) -> None:
     """server_tls_cert_file and server_tls_key_file let us in where the server asks for a certificate."""
     hba = ("local all all trust", "hostssl all alice all cert", "host all all all trust")

@@ -60,6 +60,8 @@ class _Reader(ast.NodeVisitor):
 
     def _text(self, text: str) -> None:
         self.words.texts.add(text)
+        if "\\" in text:  # a pattern, perhaps
+            self.words.texts.add(text.replace("\\", ""))
         section = self.scope
         for line in text.split("\n"):
             header = _HEADER.match(line.strip())
