@@ -37,7 +37,7 @@ class Changes:
     client_tls: bool
     """Client-side TLS settings differ; they apply to new clients."""
     server_tls: bool
-    """Server-side TLS settings differ; servers of every pool are dirty."""
+    """Server-side TLS settings differ; servers of the pools are dirty that have not all of their own."""
 
     @property
     def nothing(self) -> bool:
@@ -111,6 +111,7 @@ def _server_side(config: Config, entry: DatabaseConfig) -> tuple[object, ...]:
         entry.auth_query,
         entry.load_balance_hosts,
         entry.target_session_attrs,
+        effective.server_tls(config.settings, entry),
     )
 
 

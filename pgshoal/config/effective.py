@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from pgshoal.config.model import Config, DatabaseConfig, PoolMode, UserConfig
+from dataclasses import fields
+from typing import Any, Final
+
+from pgshoal.config.model import Config, DatabaseConfig, PoolMode, ServerTls, Settings, UserConfig
+
+_SERVER_TLS: Final = tuple(field.name for field in fields(ServerTls))
 
 
 def pool_user(database: DatabaseConfig, login_user: str) -> str:
@@ -113,6 +118,15 @@ def server_check_query(config: Config) -> str | None:
 def server_hosts(config: Config, database: DatabaseConfig) -> tuple[str, ...]:
     """Where the servers are; an entry without host= uses the pooler's own Unix socket directory."""
     return database.hosts or (config.settings.unix_socket_dir,)
+
+
+def server_tls(settings: Settings, database: DatabaseConfig | None) -> ServerTls:
+    """How to speak TLS to the servers of an entry: each value is the entry's own, else the global one."""
+    values: dict[str, Any] = {}
+    for name in _SERVER_TLS:
+        own = None if database is None else getattr(database, name)
+        values[name] = getattr(settings, name) if own is None else own
+    return ServerTls(**values)
 
 
 def peer_pool_size(config: Config, peer_id: int) -> int:

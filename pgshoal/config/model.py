@@ -188,6 +188,13 @@ class DatabaseConfig:
     target_session_attrs: SessionAttributes = "any"
     pool_mode: PoolMode | None = None
     connect_query: str | None = None
+    server_tls_sslmode: TlsMode | None = None
+    server_tls_ca_file: str | None = None
+    server_tls_cert_file: str | None = None
+    server_tls_key_file: str | None = None
+    server_tls_protocols: tuple[str, ...] | None = None
+    server_tls_ciphers: str | None = None
+    server_tls13_ciphers: str | None = None
     auto: bool = False
     """Made from the `*` template for a name the file does not list."""
 
@@ -199,6 +206,19 @@ class DatabaseConfig:
     def for_name(self, name: str) -> DatabaseConfig:
         """The entry this `*` template makes for the database `name`."""
         return replace(self, name=name, auto=True)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerTls:
+    """What of the settings says how we speak TLS to a server; an entry may have its own."""
+
+    server_tls_sslmode: TlsMode
+    server_tls_ca_file: str
+    server_tls_cert_file: str
+    server_tls_key_file: str
+    server_tls_protocols: tuple[str, ...]
+    server_tls_ciphers: str
+    server_tls13_ciphers: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,6 +269,10 @@ class Config:
     """(section, key or entry name) -> where it was written; absent means the default."""
     warnings: tuple[ConfigError, ...] = ()
     """What does not stop the pooler but must be logged: a broken auth_file, lines of other files passed over."""
+
+    def entries(self) -> tuple[DatabaseConfig, ...]:
+        """All of [databases], the `*` template included."""
+        return (*self.databases.values(), *(() if self.autodb is None else (self.autodb,)))
 
     def database(self, name: str) -> DatabaseConfig | None:
         """The entry for a client-visible name, from the list or the `*` template; None when there is none."""

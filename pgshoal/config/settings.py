@@ -270,6 +270,13 @@ _DATABASES = (
     _database("target_session_attrs", _ATTRIBUTES, "which servers of a host list are used (pgshoal's own)", "any"),
     _database("pool_mode", _POOL_MODE, "overrides pool_mode"),
     _database("connect_query", SQL, "run once on each new server connection"),
+    _database("server_tls_sslmode", _TLS_MODE, "overrides server_tls_sslmode (pgshoal's own, as those below)"),
+    _database("server_tls_ca_file", PATH, "overrides server_tls_ca_file"),
+    _database("server_tls_cert_file", PATH, "overrides server_tls_cert_file"),
+    _database("server_tls_key_file", PATH, "overrides server_tls_key_file"),
+    _database("server_tls_protocols", TLS_PROTOCOLS, "overrides server_tls_protocols"),
+    _database("server_tls_ciphers", TEXT, "overrides server_tls_ciphers"),
+    _database("server_tls13_ciphers", TEXT, "overrides server_tls13_ciphers"),
 )
 
 _USERS = (

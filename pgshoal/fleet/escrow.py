@@ -24,6 +24,7 @@ class Held:
     port: int
     tls: bool
     sock: socket.socket
+    database: str  # the entry, whose TLS settings a cancel request needs
     key: bytes = field(default=b"", repr=False)
     dying: bool = False
     since_s: float = 0.0  # loop time: of its dying, or of the last byte that came since
@@ -38,8 +39,8 @@ class Held:
 
     def export(self) -> dict[str, Any]:
         """As JSON, with the descriptor's number."""
-        state = {name: getattr(self, name) for name in ("seat", "server", "rows", "host", "port", "tls", "dying")}
-        return {**state, "key": self.key.hex(), "fd": self.sock.fileno()}
+        names = ("seat", "server", "rows", "host", "port", "tls", "database", "dying")
+        return {**{name: getattr(self, name) for name in names}, "key": self.key.hex(), "fd": self.sock.fileno()}
 
     @classmethod
     def adopted(cls, state: dict[str, Any]) -> Held:
@@ -49,9 +50,9 @@ class Held:
         sock = socket.socket(fileno=fd)
         sock.setblocking(False)
         seat, server, rows = int(state["seat"]), int(state["server"]), [int(row) for row in state["rows"]]
-        return cls(
-            seat, server, rows, state["host"], int(state["port"]), bool(state["tls"]), sock, bytes.fromhex(state["key"])
-        )
+        where, key = (state["host"], int(state["port"])), bytes.fromhex(state["key"])
+        # A version before this one did not know the entry.
+        return cls(seat, server, rows, *where, bool(state["tls"]), sock, state.get("database", ""), key)
 
 
 @dataclass(slots=True, eq=False)

@@ -13,7 +13,8 @@ from pgshoal.auth.channel_binding import tls_server_end_point
 from pgshoal.auth.failed import AuthFailed
 from pgshoal.auth.md5 import md5_answer
 from pgshoal.auth.scram import ScramClient
-from pgshoal.config.model import Config, Secret, Settings
+from pgshoal.config import effective
+from pgshoal.config.model import Config, Secret, ServerTls
 from pgshoal.errors import printable
 from pgshoal.fleet import servertls
 from pgshoal.policy import foresight
@@ -57,6 +58,7 @@ class Login:
     dbname: str
     user: str
     secret: Secret | None = field(repr=False)
+    tls: ServerTls
 
 
 def logins(config: Config, place: Place) -> list[Login]:
@@ -71,7 +73,8 @@ def logins(config: Config, place: Place) -> list[Login]:
             secret = config.secrets.get(user)
             if entry is not None and entry.user == user and entry.password is not None and entry.password.text:
                 secret = entry.password
-            login = Login(pool.dbname or "postgres", user, secret)
+            tls = effective.server_tls(config.settings, entry)
+            login = Login(pool.dbname or "postgres", user, secret, tls)
             found.setdefault((login.dbname, login.user), login)
     return sorted(found.values(), key=lambda login: _rank(login.secret))
 
@@ -87,7 +90,7 @@ async def ask(config: Config, place: Place) -> ServerFacts:
     for login in logins(config, place)[:_LOGINS_MAX]:
         try:
             async with asyncio.timeout(settings.server_connect_timeout or _PATIENCE_S):
-                return await _ask_as(settings, place, login)
+                return await _ask_as(place, login)
         except TimeoutError:
             raise Unreachable("no answer (server_connect_timeout)") from None
         except OSError as error:
@@ -106,10 +109,10 @@ def _reason(error: OSError) -> str:
     return os.strerror(error.errno)
 
 
-async def _ask_as(settings: Settings, place: Place, login: Login) -> ServerFacts:
+async def _ask_as(place: Place, login: Login) -> ServerFacts:
     conversation = Conversation(*await _connect(place))
     try:
-        await conversation.secure(settings, place[0])
+        await conversation.secure(login.tls, place[0])
         await conversation.log_in(login)
         return facts(await conversation.rows(_QUESTION))
     except asyncio.IncompleteReadError:
@@ -135,7 +138,7 @@ class Conversation:
         self._writer = writer
         self._binding: bytes | None = None
 
-    async def secure(self, settings: Settings, host: str) -> None:
+    async def secure(self, settings: ServerTls, host: str) -> None:
         """TLS, as server_tls_sslmode wants it."""
         mode = settings.server_tls_sslmode
         if mode == "disable" or host.startswith(("/", "@")):

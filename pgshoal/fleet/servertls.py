@@ -5,7 +5,7 @@ from __future__ import annotations
 import ssl
 from typing import Final
 
-from pgshoal.config.model import Settings
+from pgshoal.config.model import ServerTls
 
 STRICT: Final = ("require", "verify-ca", "verify-full")
 _VERSIONS: Final = {
@@ -16,7 +16,7 @@ _VERSIONS: Final = {
 }
 
 
-def context(settings: Settings, *, verify_name: bool) -> ssl.SSLContext:
+def context(settings: ServerTls, *, verify_name: bool) -> ssl.SSLContext:
     """What server_tls_* say, for the ssl module. ValueError names the setting that cannot be used.
 
     Without `verify_name` verify-full checks the chain alone, for those who know only an address.
@@ -41,7 +41,7 @@ def context(settings: Settings, *, verify_name: bool) -> ssl.SSLContext:
     return made
 
 
-def _versions(made: ssl.SSLContext, settings: Settings) -> None:
+def _versions(made: ssl.SSLContext, settings: ServerTls) -> None:
     wanted = [_VERSIONS[name] for name in settings.server_tls_protocols if name in _VERSIONS]
     old = {ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1}
     # The ssl module warns of old versions, and the library's default refuses them anyhow.

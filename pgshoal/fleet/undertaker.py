@@ -11,7 +11,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol
 
-from pgshoal.config.model import Config, Settings
+from pgshoal.config import effective
+from pgshoal.config.model import Config, ServerTls
 from pgshoal.fleet import servertls
 from pgshoal.fleet.channel import Message
 from pgshoal.fleet.children import Child
@@ -79,7 +80,7 @@ class Undertaker:
         self._untold: dict[int, list[int]] = {}
         self._hosts: dict[tuple[str, int], Host] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._context: tuple[Settings, float, ssl.SSLContext] | None = None
+        self._contexts: dict[ServerTls, tuple[float, ssl.SSLContext]] = {}
         self._scratch = bytearray(_READ)
 
     # -- a part of the supervisor
@@ -178,7 +179,9 @@ class Undertaker:
         if old is not None:
             self._drop(old)
         rows = [int(row) for row in message["rows"]]
-        held = Held(seat, number, rows, message["host"], int(message["port"]), bool(message["tls"]), sock)
+        where, tls = (message["host"], int(message["port"])), bool(message["tls"])
+        # A worker of a version before this one does not say the entry.
+        held = Held(seat, number, rows, *where, tls, sock, str(message.fields.get("database", "")))
         self._held.setdefault(seat, {})[number] = held
 
     def _backend(self, seat: int, message: Message) -> None:
@@ -282,20 +285,22 @@ class Undertaker:
             self._supervisor.log.warning(f"cannot send a cancel request to {where}: {error}")
 
     async def _deliver(self, held: Held) -> None:
-        settings = self._supervisor.config.settings
-        mode = settings.server_tls_sslmode
+        config = self._supervisor.config
+        tls = effective.server_tls(config.settings, config.database(held.database) if held.database else None)
+        mode = tls.server_tls_sslmode
         context: ssl.SSLContext | None = None
         if mode in servertls.STRICT or (held.tls and mode != "disable"):
-            context = self._tls(settings)
+            context = self._tls(tls)
         await deliver(held.host, held.port, held.key, context, mode in servertls.STRICT)
 
-    def _tls(self, settings: Settings) -> ssl.SSLContext:
+    def _tls(self, tls: ServerTls) -> ssl.SSLContext:
         """One context for the many requests after a worker's death; files may change, so it is not kept long."""
         now_s = self._loop.time()
-        if self._context is None or self._context[0] is not settings or now_s - self._context[1] > _CONTEXT_S:
+        self._contexts = {each: made for each, made in self._contexts.items() if now_s - made[0] <= _CONTEXT_S}
+        if tls not in self._contexts:
             # The address is all that is known here, and all a false server could get is a cancel key.
-            self._context = settings, now_s, servertls.context(settings, verify_name=False)
-        return self._context[2]
+            self._contexts[tls] = now_s, servertls.context(tls, verify_name=False)
+        return self._contexts[tls][1]
 
     # -- hosts that do not answer
 

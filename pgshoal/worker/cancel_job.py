@@ -112,17 +112,20 @@ class CancelDelivery(Handler):
     def message(self, kind: int, payload: bytes) -> None:
         """The answer to SSLRequest; a server says nothing else to a cancel request."""
         if kind == _YES and not payload:
-            mode = self.worker.config.settings.server_tls_sslmode
-            name = self.target.server_name if mode == "verify-full" else ""
+            name = self.target.server_name if self._tls_mode() == "verify-full" else ""
             try:
-                if self.worker.engine.start_tls(self.conn, self.worker.tls.server_side(), name):
+                context = self.worker.tls.server_side(self.target.pool.database.config)
+                if self.worker.engine.start_tls(self.conn, context, name):
                     return
             except (ValueError, OSError) as error:
                 self.worker.log.warning(f"{self.worker.servers.prefix(self.record)}TLS setup failed: {error}")
-        elif kind == _NO and not payload and self.worker.config.settings.server_tls_sslmode in ("allow", "prefer"):
+        elif kind == _NO and not payload and self._tls_mode() in ("allow", "prefer"):
             self._deliver()
             return
         self.end(FAILED)
+
+    def _tls_mode(self) -> str:
+        return effective.server_tls(self.worker.config.settings, self.target.pool.database.config).server_tls_sslmode
 
     def secured(self, version: str, cipher: str, alpn: str, sni: str, certificate: bytes | None) -> None:
         """The handshake is done."""

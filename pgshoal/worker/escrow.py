@@ -6,6 +6,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from pgshoal.config import effective
+
 if TYPE_CHECKING:
     from pgshoal.fleet.channel import Message
     from pgshoal.worker.app import Worker
@@ -61,13 +63,16 @@ class Escrow:
         worker = self.worker
         with suppress(KeyError, RuntimeError):  # it has failed already; or there are no sockets at all
             fd = worker.engine.descriptor(server.conn)
-            tls = worker.config.settings.server_tls_sslmode != "disable" and not isinstance(server.target, str)
+            database = server.pool.database
+            mode = effective.server_tls(worker.config.settings, database.config).server_tls_sslmode
+            tls = mode != "disable" and not isinstance(server.target, str)
             fields = {
                 "server": server.number,
                 "rows": list(server.rows or ()),
                 "host": server.address,
                 "port": server.port,
                 "tls": tls,
+                "database": database.name,
             }
             worker.fleet.send("escrow", fields, fd=fd)
 

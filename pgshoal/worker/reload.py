@@ -7,7 +7,7 @@ import pickle
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pgshoal.config import changes, load
+from pgshoal.config import changes, effective, load
 from pgshoal.config.check import unbuilt_in_use, unbuilt_line
 from pgshoal.errors import ConfigError
 from pgshoal.worker import clients
@@ -76,7 +76,7 @@ def prepare(worker: Worker, fresh: Config, tls: bool = True) -> Prepared:
     Without `tls` the TLS set-up stays as it is: after a SET that left it incomplete, other settings must still change.
     """
     check_log_file(fresh)
-    return Prepared(fresh, worker.tls.prepare(fresh.settings) if tls else None)
+    return Prepared(fresh, worker.tls.prepare(fresh.settings, fresh.entries()) if tls else None)
 
 
 def check_log_file(config: Config) -> None:
@@ -111,12 +111,13 @@ def commit(worker: Worker, prepared: Prepared) -> Changes:
         worker.tls.use(prepared.contexts)
     if found.secrets:
         worker.key_cache.forget()
+    tls = {pool.id: effective.server_tls(old.settings, pool.database.config) for pool in worker.pools.by_id.values()}
     _users(worker)
     _databases(worker, old, found)
     worker.configure()
     for pool in list(worker.pools.by_id.values()):
         worker.pools.refresh(pool)
-        if found.server_tls:
+        if found.server_tls and tls.get(pool.id) != effective.server_tls(fresh.settings, pool.database.config):
             worker.pause.make_dirty(pool)
         worker.growth.want(pool)
     clients.retune(worker)

@@ -10,6 +10,7 @@ from pgshoal.auth.failed import AuthFailed, BadMechanism
 from pgshoal.auth.md5 import md5_answer
 from pgshoal.auth.scram import ScramClient
 from pgshoal.auth.secret import Keys
+from pgshoal.config import effective
 from pgshoal.config.model import Config, Secret
 from pgshoal.errors import Refused, refuse
 from pgshoal.wire import build, read
@@ -86,14 +87,17 @@ class ServerLogin(Handler):
             unix = isinstance(server.target, str)
             where = "" if unix else f" (from {server.local_host}:{server.local_port})"
             worker.log.log(f"{worker.servers.prefix(server)}new connection to server{where}")
-        if isinstance(server.target, str) or worker.config.settings.server_tls_sslmode == "disable":
+        if isinstance(server.target, str) or self._tls_mode() == "disable":
             self._start()
             return
         self.stage = Stage.SSL_ANSWER
         engine.send(server.conn, build.ssl_request())
 
+    def _tls_mode(self) -> str:
+        return effective.server_tls(self.worker.config.settings, self.server.pool.database.config).server_tls_sslmode
+
     def _ssl_answer(self, answer: int, more: bytes) -> None:
-        mode = self.worker.config.settings.server_tls_sslmode
+        mode = self._tls_mode()
         if answer == _YES and not more:
             self._handshake()
         elif answer == _NO and not more:
@@ -105,10 +109,10 @@ class ServerLogin(Handler):
             self.fail("bad sslreq answer")
 
     def _handshake(self) -> None:
-        mode = self.worker.config.settings.server_tls_sslmode
+        mode = self._tls_mode()
         name = self.host if mode == "verify-full" else ""
         try:
-            context = self.worker.tls.server_side()
+            context = self.worker.tls.server_side(self.server.pool.database.config)
             self.stage = Stage.HANDSHAKE
             started = self.worker.engine.start_tls(self.server.conn, context, name)
         except (ValueError, OSError) as error:

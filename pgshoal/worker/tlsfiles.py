@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pgshoal.auth.channel_binding import own_end_point
-from pgshoal.config.model import Settings
+from pgshoal.config import effective
+from pgshoal.config.model import DatabaseConfig, ServerTls, Settings
 from pgshoal.engine.contract import Engine, TlsContext, TlsSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 _VERIFY: Final = ("verify-ca", "verify-full")
 _STRICT: Final = ("require", *_VERIFY)
@@ -26,8 +27,7 @@ class Contexts:
     settings: Settings
     client: TlsContext | None
     binding: bytes | None
-    server: TlsContext | None
-    stamp: _Stamp
+    servers: dict[ServerTls, tuple[TlsContext, _Stamp]]
 
 
 class TlsFiles:
@@ -42,32 +42,47 @@ class TlsFiles:
         #: a TCP client without TLS is refused
         self.client_required = False
         self._settings = Settings()
-        self._server: TlsContext | None = None
-        self._stamp: _Stamp = ()
+        #: entries with the same settings share a context
+        self._servers: dict[ServerTls, tuple[TlsContext, _Stamp]] = {}
 
-    def apply(self, settings: Settings) -> None:
+    def apply(self, settings: Settings, entries: Iterable[DatabaseConfig] = ()) -> None:
         """Read all files and take the settings; ValueError with a readable text leaves everything as it was."""
-        self.use(self.prepare(settings))
+        self.use(self.prepare(settings, entries))
 
-    def prepare(self, settings: Settings) -> Contexts:
+    def prepare(self, settings: Settings, entries: Iterable[DatabaseConfig] = ()) -> Contexts:
         """Read all files and change nothing; ValueError with a readable text if they cannot be used."""
         client, binding = self._client_context(settings)
-        stamp = _stamp(settings)
-        server = self._server_context(settings) if settings.server_tls_sslmode != "disable" else None
-        return Contexts(settings, client, binding, server, stamp)
+        servers: dict[ServerTls, tuple[TlsContext, _Stamp]] = {}
+        for entry in (None, *entries):
+            wanted = effective.server_tls(settings, entry)
+            if wanted.server_tls_sslmode == "disable" or wanted in servers:
+                continue
+            try:
+                servers[wanted] = self._stamped(wanted)
+            except ValueError as error:
+                raise ValueError(str(error) if entry is None else f"{entry.name}: {error}") from None
+        return Contexts(settings, client, binding, servers)
 
     def use(self, contexts: Contexts) -> None:
         """Take what was prepared."""
         self.client, self.binding = contexts.client, contexts.binding
         self.client_required = contexts.settings.client_tls_sslmode in _STRICT
-        self._settings, self._server, self._stamp = contexts.settings, contexts.server, contexts.stamp
+        self._settings, self._servers = contexts.settings, dict(contexts.servers)
 
-    def server_side(self) -> TlsContext:
-        """For a connection to a server; files that have changed are read again. ValueError if they cannot be used."""
-        stamp = _stamp(self._settings)
-        if self._server is None or stamp != self._stamp:
-            self._server, self._stamp = self._server_context(self._settings), stamp
-        return self._server
+    def server_side(self, entry: DatabaseConfig | None = None) -> TlsContext:
+        """For a connection to a server of this entry; files that have changed are read again.
+
+        ValueError if they cannot be used.
+        """
+        wanted = effective.server_tls(self._settings, entry)
+        found = self._servers.get(wanted)
+        if found is None or found[1] != _stamp(wanted):
+            found = self._servers[wanted] = self._stamped(wanted)
+        return found[0]
+
+    def _stamped(self, wanted: ServerTls) -> tuple[TlsContext, _Stamp]:
+        stamp = _stamp(wanted)
+        return self._server_context(wanted), stamp
 
     def _client_context(self, settings: Settings) -> tuple[TlsContext | None, bytes | None]:
         mode = settings.client_tls_sslmode
@@ -85,7 +100,7 @@ class TlsFiles:
         except ValueError as error:
             raise ValueError(f"{_written(settings, 'client')}: {error}") from None
 
-    def _server_context(self, settings: Settings) -> TlsContext:
+    def _server_context(self, settings: ServerTls) -> TlsContext:
         found = server_settings(settings)
         try:
             return self._engine.client_context(found)
@@ -108,7 +123,7 @@ def client_settings(settings: Settings) -> TlsSettings:
     )
 
 
-def server_settings(settings: Settings) -> TlsSettings:
+def server_settings(settings: Settings | ServerTls) -> TlsSettings:
     """What we bring to servers and ask of them."""
     mode = settings.server_tls_sslmode
     return TlsSettings(
@@ -139,10 +154,10 @@ def _curve(name: str) -> str:
     return "" if known in ("", "auto", "none") else _CURVES.get(known, name)
 
 
-def _written(settings: Settings, side: str) -> str:
+def _written(settings: Settings | ServerTls, side: str) -> str:
     """The settings one of which the engine cannot use, as they stand in the file."""
     names = [f"{side}_tls_{what}" for what in ("cert_file", "key_file", "ca_file", "ciphers")]
-    if side == "client" and _curve(settings.client_tls_ecdhcurve):
+    if isinstance(settings, Settings) and side == "client" and _curve(settings.client_tls_ecdhcurve):
         names.append("client_tls_ecdhcurve")
     return ", ".join(f"{name} = {getattr(settings, name)}" for name in names if getattr(settings, name))
 
@@ -160,7 +175,7 @@ def _read(key: str, path: str) -> bytes:
         raise ValueError(f"{key}: {path}: {error.strerror}") from None
 
 
-def _stamp(settings: Settings) -> _Stamp:
+def _stamp(settings: ServerTls) -> _Stamp:
     """Changes when a server-side file was replaced or written to."""
     found: list[tuple[int, int, int]] = []
     for path in (settings.server_tls_ca_file, settings.server_tls_cert_file, settings.server_tls_key_file):

@@ -159,3 +159,21 @@ def test_users_peers_and_secrets(load_text: Load, write: object) -> None:
     assert changes.users == ("a",)
     assert changes.peers == (2, 3)
     assert changes.secrets == ("added", "gone", "new pw")
+
+
+@pytest.mark.parametrize(
+    ("written", "dirty"),
+    [
+        ("server_tls_sslmode=require", True),
+        ("server_tls_ca_file=x", True),
+        ("server_tls_protocols='tlsv1.2,tlsv1.3'", False),
+        ("server_tls_sslmode=prefer", False),
+    ],
+)
+def test_server_tls_of_one_entry(load_text: Load, written: str, dirty: bool) -> None:
+    """Only that entry is dirty, and only if what it says differs from what held before."""
+    both = "[databases]\na = host=x\nb = host=x\n"
+    changes = difference(load_text(MAIN + both), load_text(MAIN + both.replace("a = host=x", f"a = host=x {written}")))
+    assert changes.databases_dirty == (("a",) if dirty else ())
+    assert changes.databases_changed == (() if dirty else ("a",))
+    assert not changes.server_tls

@@ -130,3 +130,14 @@ def test_peer_pool_size() -> None:
     """A peer without pool_size may have default_pool_size forwarded cancels."""
     config = Config("p.ini", peers={1: PeerConfig(1, "h"), 2: PeerConfig(2, "h", pool_size=3)})
     assert [effective.peer_pool_size(config, number) for number in (1, 2)] == [20, 3]
+
+
+def test_server_tls() -> None:
+    """Each value is the entry's own, an empty one too, else the global one."""
+    settings = Settings(server_tls_sslmode="verify-full", server_tls_ca_file="ca", server_tls_ciphers="all")
+    entry = DatabaseConfig("d", server_tls_sslmode="require", server_tls_ca_file="", server_tls_cert_file="cert")
+    found, plain = (effective.server_tls(settings, one) for one in (entry, DatabaseConfig("e")))
+    assert plain == effective.server_tls(settings, None)
+    assert (plain.server_tls_sslmode, plain.server_tls_ca_file) == ("verify-full", "ca")
+    assert (found.server_tls_sslmode, found.server_tls_ca_file, found.server_tls_cert_file) == ("require", "", "cert")
+    assert (found.server_tls_ciphers, found.server_tls_protocols) == ("all", settings.server_tls_protocols)

@@ -61,7 +61,9 @@ SCOPED = {
     " query_wait_timeout idle_transaction_timeout transaction_timeout client_idle_timeout",
     "peers": "host port pool_size",
 }
-OUR_SCOPED = {"databases": {"target_session_attrs"}}
+OUR_SCOPED = {
+    "databases": {"target_session_attrs", *(name for name in BY_NAME["pgbouncer"] if name.startswith("server_tls"))}
+}
 RUBBISH = {
     "integer": ("many", "", "1.5", "7x", "99999999999", "-1", "1 2"),
     "port": ("0", "65536", "x", "", "0x10"),

@@ -8,7 +8,7 @@ import ssl
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from pgshoal.config.model import Config, Settings
+from pgshoal.config.model import Config, DatabaseConfig, Settings
 from pgshoal.fleet.channel import Channel
 from pgshoal.fleet.children import Child
 from pgshoal.fleet.undertaker import Undertaker
@@ -57,10 +57,10 @@ class Counting:
 class Graveyard:
     """The supervisor, as far as an undertaker sees it."""
 
-    def __init__(self, settings: Settings | None = None) -> None:
+    def __init__(self, settings: Settings | None = None, *entries: DatabaseConfig) -> None:
         self.loop = asyncio.get_running_loop()
         self.log = Heard()
-        self.config = Config("", settings or Settings())
+        self.config = Config("", settings or Settings(), {entry.name: entry for entry in entries})
         self.ledger = Counting()
         self.undertaker = Undertaker(self)
 
@@ -85,11 +85,20 @@ class Mortal:
         self.socks: list[socket.socket] = []
         yard.undertaker.attach(self.child)
 
-    async def lend(self, server: int, client: FakeClient, rows: list[int], key: bytes = b"", tls: bool = False) -> None:
+    async def lend(
+        self,
+        server: int,
+        client: FakeClient,
+        rows: list[int],
+        key: bytes = b"",
+        tls: bool = False,
+        database: str = "app",
+    ) -> None:
         """Put a connection into escrow; wait until it is there."""
         peer = client.socket.getpeername()
         host, port = peer[:2] if isinstance(peer, tuple) else peer.rsplit("/.s.PGSQL.", 1)
         facts = {"server": server, "rows": rows, "host": host, "port": int(port), "tls": tls}
+        facts["database"] = database
         self.channel.send("escrow", facts, fd=client.socket.fileno())
         if key:
             self.channel.send("backend", {"server": server, "key": key.hex()})

@@ -177,3 +177,12 @@ def test_reserved_connections_of_newer_servers() -> None:
     """PostgreSQL 16 has one more reserve; older ones answer NULL."""
     assert facts([["16.2 (Debian)", "50", "3", "4", "1.5"]]) == ServerFacts("16.2", 50, 3, 4, {}, {}, "1.5")
     assert facts([["15.2", "50", "3", None, "1.5"]]).available == 47
+
+
+def test_tls_settings_of_the_entry(pg15: Postgres) -> None:
+    """An entry's own TLS settings are used for its questions, too."""
+    assert pg15.tls is not None
+    made = config((pg15.host, pg15.port), "tls_user", plain("tls_user"))
+    own = {"server_tls_sslmode": "verify-full", "server_tls_ca_file": str(pg15.tls.ca_file)}
+    entry = replace(made.databases["e"], **own)  # type: ignore[arg-type]
+    assert told(replace(made, databases={"e": entry})).max_connections == 100

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from pgshoal.config.model import Settings
+from pgshoal.config.model import DatabaseConfig, Settings
 from tests.fleet.graveyard import PATIENCE_S, Graveyard, Mortal, backend, lives, pid_of
 from tests.support import messages as m
 from tests.support.fakeclient import FakeClient
@@ -397,5 +397,29 @@ def test_state_goes_from_one_supervisor_to_the_next(pg15: Postgres) -> None:
                     await asyncio.sleep(0.01)
             assert new.ledger.given == {(2, 3): 1, (1, 1): 1}
             buried.close()
+
+    asyncio.run(scenario())
+
+
+def test_cancel_uses_the_tls_of_the_entry(pg15: Postgres, pg18: Postgres) -> None:
+    """One entry requires TLS, which its server has not; another has it; the global settings are about neither."""
+    assert pg15.tls is not None
+    secure = DatabaseConfig("secure", server_tls_sslmode="verify-full", server_tls_ca_file=str(pg15.tls.ca_file))
+    strict = DatabaseConfig("strict", server_tls_sslmode="require")
+
+    async def scenario() -> None:
+        settings = Settings(server_tls_sslmode="disable", server_connect_timeout=0.2)
+        async with Graveyard(settings, secure, strict) as yard:
+            worker = Mortal(yard)
+            served, refused = backend(pg15, SLEEP, tls=anything()), backend(pg18, "select pg_sleep(1.5)")
+            await worker.lend(5, served, [1], served.key, tls=True, database="secure")
+            await worker.lend(6, refused, [1], refused.key, database="strict")
+            again = yard.undertaker.export()
+            assert [state["database"] for state in again] == ["secure", "strict"]
+            await worker.die()
+            await all_free(yard)
+            assert not lives(pg15, pid_of(served))
+            (line,) = [line for line in yard.log.lines if "cannot send a cancel request" in line]
+            assert "the server refused SSL" in line
 
     asyncio.run(scenario())

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from pgshoal.config.model import DatabaseConfig
 from pgshoal.fleet.channel import Message
 from pgshoal.policy.cancel import LONG_BYTES, PER_CLIENT_MAX
 from pgshoal.worker import cancel, cancel_job
@@ -378,3 +379,18 @@ def test_keys_of_the_worker_before_us_in_this_seat_are_nobodys() -> None:
         asking = cancel_with(bench, b"\0bcdefgh")
         assert bench.engine.closed[asking.conn].reason == "failed cancel request"
         assert bench.engine.connected == {}
+
+
+def test_a_cancel_uses_the_tls_of_its_entry() -> None:
+    """The entry's own mode and files, not the global ones."""
+    entry = DatabaseConfig("app", server_tls_sslmode="verify-full", server_tls_protocols=("tlsv1.3",))
+    with Bench(server_tls_sslmode="disable", databases={"app": entry}) as bench:
+        bench.worker.tls.apply(bench.config.settings, bench.config.entries())
+        _, key, _ = busy(bench, tls="TLSv1.3/x", server_name="db.example")
+        cancel_with(bench, key)
+        (delivery,) = bench.engine.connected
+        bench.event(7, delivery)
+        bench.event(5, delivery, ord("S"), b"")
+        _, _, context, name = bench.engine.calls[-1]
+        assert name == "db.example"
+        assert (context[1].versions, context[1].verify_name) == (("TLSv1.3",), True)

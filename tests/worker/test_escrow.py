@@ -53,6 +53,7 @@ def test_escrow_before_anything_is_sent(benches: Any) -> None:
     (pool,) = bench.worker.pools.by_key.values()
     expected = {
         "server": server.number, "rows": list(pool.rows), "host": "127.0.0.1", "port": 5432, "tls": False,
+        "database": "app",
     }  # fmt: skip
     assert bench.fleet.sent[-1] == ("escrow", expected)
     assert bench.heard(conn) == b""
@@ -177,3 +178,13 @@ def test_gone_is_asked_for_again(benches: Any, monkeypatch: pytest.MonkeyPatch) 
     assert told(bench) == []
     bench.pass_time(1)
     assert told(bench) == [True]
+
+
+def test_escrow_says_tls_as_the_entry_has_it(benches: Any) -> None:
+    """An entry with TLS of its own is cancelled over TLS, whatever the others do."""
+    databases = {"app": "", "secure": "server_tls_sslmode=require"}
+    bench = benches(databases, server_tls_sslmode="disable")
+    for name in databases:
+        bench.login(dbname=name)
+    said = {fields["database"]: fields["tls"] for verb, fields in bench.fleet.sent if verb == "escrow"}
+    assert said == {"app": False, "secure": True}

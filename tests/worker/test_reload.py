@@ -222,3 +222,18 @@ def test_server_fast_close(bench: Bench) -> None:
     bench.pass_time(0.4)
     assert not bench.alive(server)
     assert bench.error(client) == "database configuration changed"
+
+
+def test_server_tls_makes_only_changed_pools_dirty(bench: Bench) -> None:
+    """A global change reaches the pools that have no value of their own; an entry's change reaches that entry."""
+    databases(bench, app="", other="server_tls_sslmode=disable")
+    dirty: list[str] = []
+    for name in ("app", "other"):
+        bench.login(dbname=name)
+    bench.worker.pause.make_dirty = lambda pool: dirty.append(pool.database.name)  # type: ignore[method-assign]
+    settings(bench, server_tls_sslmode="prefer")
+    assert dirty == ["app"]
+    databases(bench, app="", other="server_tls_sslmode=require")
+    assert dirty == ["app", "other"]
+    settings(bench, server_tls_sslmode="prefer", default_pool_size=3)
+    assert dirty == ["app", "other"]

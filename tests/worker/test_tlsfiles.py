@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from pgshoal.config.model import Settings
+from pgshoal.config.model import DatabaseConfig, Settings
 from pgshoal.engine.contract import Engine
 from pgshoal.worker.tlsfiles import TlsFiles, client_settings, server_settings
 from tests.worker.stub import StubEngine
@@ -158,3 +158,28 @@ def test_server_side_files_are_read_again_when_they_change(tmp_path: Path) -> No
     (tmp_path / "new").write_text("other")
     os.replace(tmp_path / "new", f["ca"])
     assert cast(Any, tls.server_side())[1].ca_pem == b"other"
+
+
+def test_entries_with_settings_of_their_own(tmp_path: Path) -> None:
+    """Each entry has its context; equal ones share one, and a changed file is read again for all."""
+    f = files(tmp_path)
+    own = {"server_tls_sslmode": "verify-full", "server_tls_ca_file": f["ca"]}
+    first, second = (DatabaseConfig(name, **cast(Any, own)) for name in ("first", "second"))
+    other = DatabaseConfig("other", server_tls_sslmode="require", server_tls_cert_file=f["cert"])
+    tls = make()
+    tls.apply(Settings(server_tls_sslmode="disable"), (first, second, other, DatabaseConfig("plain")))
+    assert tls.server_side(first) is tls.server_side(second)
+    found, differs = (cast(Any, tls.server_side(entry))[1] for entry in (first, other))
+    assert (found.ca_pem, found.verify_name, found.certificate_pem) == (b"ca", True, b"")
+    assert (differs.ca_pem, differs.verify_name, differs.certificate_pem) == (b"", False, b"cert")
+    (tmp_path / "ca").write_text("another one")
+    assert cast(Any, tls.server_side(second))[1].ca_pem == b"another one"
+
+
+def test_an_entry_with_files_that_cannot_be_read(tmp_path: Path) -> None:
+    """The error names the entry, and nothing changes; what is off is not read."""
+    tls = make()
+    entry = DatabaseConfig("app", server_tls_ca_file=str(tmp_path / "nothing"))
+    tls.apply(Settings(server_tls_sslmode="disable"), (entry,))
+    with pytest.raises(ValueError, match=r"^app: server_tls_ca_file: .*nothing: No such file"):
+        tls.apply(Settings(), (entry,))
