@@ -244,7 +244,11 @@ class Worker:
 
     def _accepted(self, conn: ConnId, listener: int) -> None:
         self.balance.accepted()
-        login = self.handlers[conn] = self.front.logins[conn] = client_login.ClientLogin(self, conn)
+        try:
+            login = client_login.ClientLogin(self, conn)
+        except KeyError:
+            return  # reset before anybody looked: the engine knows it no more
+        self.handlers[conn] = self.front.logins[conn] = login
         if self.proxied.on:
             self.proxied.announce(login)
 

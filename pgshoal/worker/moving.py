@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from pgshoal.auth.secret import Keys
 from pgshoal.config.model import Secret
 from pgshoal.errors import Refused, refuse
+from pgshoal.fleet.ledger import LedgerFull
 from pgshoal.worker import clients
 from pgshoal.worker.log import pointer
 from pgshoal.worker.records import Client, Database, Found, User
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
 
 #: Clients that may be on their way at once: the kernel bounds how many descriptors are in channels.
 _AT_ONCE = 200
+#: After which a client is taken in again whose pool could not be made.
+_AGAIN_S = 0.5
 #: What goes with a client as it is.
 _PLAIN = ("number", "connect_time", "peer_host", "peer_port", "local_host", "local_port", "peer_pid", "replication")
 
@@ -30,6 +34,8 @@ class Moving:
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
         self._asked: set[ConnId] = set()
+        #: Those that have arrived, but whose pool's limits could not be entered in the ledger.
+        self._held_up: deque[Message] = deque()
         worker.fleet.on("move", self._arrived)
 
     # -- away
@@ -69,18 +75,36 @@ class Moving:
     # -- here
 
     def _arrived(self, message: Message) -> None:
+        if self._held_up or not self._take_in(message):
+            self._held_up.append(message)
+            if len(self._held_up) == 1:
+                self._worker.loop.call_later(_AGAIN_S, self._again)
+
+    def _again(self) -> None:
+        while self._held_up and self._take_in(self._held_up[0]):
+            self._held_up.popleft()
+        if self._held_up:
+            self._worker.loop.call_later(_AGAIN_S, self._again)
+        self._worker.settle()
+
+    def _take_in(self, message: Message) -> bool:
+        """False if its pool cannot be made just now."""
         worker = self._worker
+        database, user = self._database(message["database"]), self._user(message["user"], message["database"])
+        try:
+            pool = None if database is None else worker.pools.pool(database, user)
+        except LedgerFull as error:
+            worker.log.warning(f"client {message['number']} waits on its way between workers: {error}")
+            return False
         try:
             conn = worker.engine.immigrate(message.fd, 0, message.blob)
         except (OSError, ValueError) as error:
             worker.log.warning(f"client {message['number']} was lost on its way between workers: {error}")
-            return
-        database, user = self._database(message["database"]), self._user(message["user"], message["database"])
-        if database is None:
+            return True
+        if database is None or pool is None:
             self._refuse(conn, refuse("no_such_database", db=message["database"]))
-            return
+            return True
         rows = worker.admissions.enter(0, exempt=True) or ()
-        pool = worker.pools.pool(database, user)
         client = Client(
             conn,
             pool=pool,
@@ -95,6 +119,7 @@ class Moving:
         worker.front.keys[hash(client.cancel_key)] = conn
         clients.arrive(worker, client)
         worker.log.debug(f"client {client.number} has come from another process as {pointer(conn)}")
+        return True
 
     def _refuse(self, conn: ConnId, refused: Refused) -> None:
         self._worker.engine.close(conn, clients.error_packet(refused), refused.text)

@@ -93,10 +93,10 @@ class Pools:
 
     def _make(self, database: Database, user: User, lookups: bool = False) -> Pool:
         engine = self.worker.engine
+        rows = self.worker.budget.register(database.name, user.name, lookups)  # first: it may fail
         number = engine.add_pool(self.spec(database, user.name))
         if database.paused or self.worker.pause.everything:
             engine.pause_pool(number, True)
-        rows = self.worker.budget.register(database.name, user.name, lookups)
         return Pool(number, database, user, rows, idle_since_us=engine.now_us())
 
     def lookup_pool(self, database: Database, user: str) -> Pool:

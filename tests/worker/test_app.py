@@ -82,3 +82,19 @@ def test_client_and_server_that_die_together(bench: Bench) -> None:
     assert not bench.log.has("internal error")
     database = bench.worker.pools.databases["app"]
     assert (database.client_connections, database.server_connections) == (0, 0)
+
+
+def test_a_client_that_is_reset_before_it_is_looked_at(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Acceptance and end come in one wake: no error, and nothing of it is counted."""
+    conn = bench.engine.accept_manual(1)
+    bench.engine.received(conn, m.startup({"user": "alice", "database": "app"}))
+    bench.engine.received_eof(conn)
+    monkeypatch.setattr(bench.engine, "addresses", gone)
+    bench.worker.drain()
+    assert not bench.log.has("internal error")
+    assert bench.worker.front.connections() == 0
+
+
+def gone(conn: int) -> None:
+    """As an engine answers that has freed the connection."""
+    raise KeyError(conn)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -10,6 +10,7 @@ import pytest
 from pgshoal.auth.secret import Keys
 from pgshoal.config.model import Secret
 from pgshoal.fleet.channel import Message
+from pgshoal.fleet.ledger import LedgerFull
 from pgshoal.worker import moving
 from pgshoal.worker.records import Found
 from tests.support import messages as m
@@ -154,6 +155,30 @@ def test_a_state_that_cannot_be_read(pair: tuple[Bench, Bench]) -> None:
     new.fleet.handlers["move"](message)
     assert new.log.has("was lost on its way between workers")
     assert new.worker.front.connections() == 0
+
+
+def test_a_stopped_process_that_holds_the_ledger(pair: tuple[Bench, Bench], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who comes while no pool can be made waits until one can be made."""
+    old, new = pair
+    served(old)
+    old.worker.moving.leave()
+    old.worker.drain()
+    later: list[Callable[[], None]] = []
+    monkeypatch.setattr(new.worker.loop, "call_later", lambda delay_s, call: later.append(call), raising=False)
+    with monkeypatch.context() as stuck:
+        stuck.setattr(new.worker.budget, "register", refused)
+        new.fleet.handlers["move"](carried(old))
+        later.pop()()
+        assert new.worker.front.clients == {}
+        assert new.log.has("waits on its way between workers")
+    later.pop()()
+    assert len(new.worker.front.clients) == 1
+    assert later == []
+
+
+def refused(*rows: object) -> None:
+    """As when the lock is not to be had."""
+    raise LedgerFull("a stopped process holds the ledger")
 
 
 def test_no_secret_is_logged(pair: tuple[Bench, Bench]) -> None:

@@ -45,6 +45,9 @@ class LedgerFull(Exception):
     """There is no row left for a limit, or a stopped process holds the ledger."""
 
 
+#: Ids for when the lock is not to be had: the upper half, a part for each of at most 127 seats and the supervisor.
+_SPARE_FROM: Final = 2**30
+_SPARE_OF_SEAT: Final = 2**23
 #: No row refuses a slot.
 _MAY: Final = -1
 
@@ -58,6 +61,7 @@ class Ledger:
         self._now_us = 0
         self._held: set[int] = set()
         self._wishes = Wishes(memory)
+        self._spare_at = os.getpid() * 1000 % _SPARE_OF_SEAT  # elsewhere than the seat's last process
 
     @classmethod
     def create(cls, seats: int) -> Ledger:
@@ -299,11 +303,19 @@ class Ledger:
     def reserve_ids(self, count: int) -> int:
         """The first of `count` ids that nobody else in the fleet gets before they have gone round."""
         if not self._memory.lock(PATIENT_LOCK_S):
-            raise LedgerFull("a stopped process holds the ledger (wanted: ids)")
+            return self._spare_ids(count)
         try:
             return self._memory.reserve_ids(count)
         finally:
             self._memory.unlock()
+
+    def _spare_ids(self, count: int) -> int:
+        """Far above those in use, from this seat's own part: a stopped process must not keep clients out."""
+        if self._spare_at + count > _SPARE_OF_SEAT:
+            self._spare_at = 0
+        first = _SPARE_FROM + (self.seat + 1) * _SPARE_OF_SEAT + self._spare_at
+        self._spare_at += count
+        return first
 
     # Bells.
 
