@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import traceback
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -246,8 +247,10 @@ class Worker:
         self.balance.accepted()
         try:
             login = client_login.ClientLogin(self, conn)
-        except KeyError:
-            return  # reset before anybody looked: the engine knows it no more
+        except KeyError:  # reset before anybody looked: it has no addresses any more
+            with suppress(KeyError):
+                self.engine.close(conn)
+            return
         self.handlers[conn] = self.front.logins[conn] = login
         if self.proxied.on:
             self.proxied.announce(login)

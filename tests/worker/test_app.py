@@ -85,16 +85,16 @@ def test_client_and_server_that_die_together(bench: Bench) -> None:
 
 
 def test_a_client_that_is_reset_before_it_is_looked_at(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Acceptance and end come in one wake: no error, and nothing of it is counted."""
+    """Its socket has no addresses any more: it is closed without an error, and nothing of it is counted."""
     conn = bench.engine.accept_manual(1)
     bench.engine.received(conn, m.startup({"user": "alice", "database": "app"}))
-    bench.engine.received_eof(conn)
     monkeypatch.setattr(bench.engine, "addresses", gone)
     bench.worker.drain()
     assert not bench.log.has("internal error")
+    assert not bench.alive(conn)
     assert bench.worker.front.connections() == 0
 
 
 def gone(conn: int) -> None:
-    """As an engine answers that has freed the connection."""
+    """As an engine answers for a socket that was reset."""
     raise KeyError(conn)
