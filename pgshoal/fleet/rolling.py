@@ -108,6 +108,7 @@ class Rolling:
 
     def _end(self, wrong: str) -> None:
         done, self._done = self._done, None
+        self._new = None  # may still come up, and then serves like any other
         self._left.clear()
         if wrong:
             self._fleet.log.error(f"restart: {wrong}")

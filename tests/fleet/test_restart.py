@@ -142,3 +142,15 @@ def test_without_a_free_seat_it_waits(make: MakeStage, monkeypatch: pytest.Monke
     said = restart(stage)
     stage.until(lambda: bool(said))
     assert said == ["worker 0 could not be started again"]
+
+
+def test_a_new_process_that_comes_up_after_the_restart_was_stopped(make: MakeStage) -> None:
+    """The fleet begins to shut down meanwhile: the process takes over all the same, as clients may be on their way."""
+    stage = make(workers=1)
+    old = stage.child(0)
+    said = restart(stage)
+    stage.fleet.rolling.stop()
+    assert said == ["the fleet is shutting down"]
+    stage.until(lambda: stage.child(0) is not old)
+    stage.until(lambda: old not in stage.fleet.children)
+    assert not any("garbage" in line for line in stage.log.lines)
