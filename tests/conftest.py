@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
+import zlib
 from collections.abc import Iterator
 
 import pytest
@@ -30,10 +31,22 @@ def wanted_engines() -> tuple[str, ...]:
     return names
 
 
+def engines_of(metafunc: pytest.Metafunc) -> tuple[str, ...]:
+    """All that are wanted; one of them in modules that say SPREAD, unless PGSHOAL_TEST_WHOLE is set.
+
+    Such modules are about what is Python's in every engine and take their time: each of their tests runs on one
+    engine, another one for the next test.
+    """
+    engines = wanted_engines()
+    if not getattr(metafunc.module, "SPREAD", False) or os.environ.get("PGSHOAL_TEST_WHOLE"):
+        return engines
+    return (engines[zlib.crc32(metafunc.definition.nodeid.encode()) % len(engines)],)
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Runs each test that asks for `engine` once per engine."""
     if "engine" in metafunc.fixturenames:
-        metafunc.parametrize("engine_name", wanted_engines(), ids=str, scope="session")
+        metafunc.parametrize("engine_name", engines_of(metafunc), ids=str, scope="session")
 
 
 @pytest.fixture(scope="session")

@@ -8,6 +8,9 @@ import pytest
 from tests.e2e.conftest import MakePooler
 from tests.support.postgres import Postgres
 
+#: Each test on one engine: see tests/conftest.py.
+SPREAD = True
+
 COUNTING = "select rolname, rolpassword from pg_authid where rolname = $1 and nextval('public.lookups') > 0"
 
 

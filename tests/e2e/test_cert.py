@@ -14,6 +14,9 @@ from tests.support.certs import Authority, Certificate
 from tests.support.pooler import Pooler, tls_client_side
 from tests.support.postgres import Postgres
 
+#: Each test on one engine: see tests/conftest.py.
+SPREAD = True
+
 __all__ = ["hba"]
 FAILED = "certificate authentication failed"
 

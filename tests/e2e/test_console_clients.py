@@ -27,6 +27,9 @@ from tests.support.fakeclient import FakeClient
 from tests.support.pooler import Pooler, database
 from tests.support.postgres import PASSWORDS, Postgres
 
+#: Each test on one engine: see tests/conftest.py.
+SPREAD = True
+
 JDBC_JAR = Path("/usr/share/java/postgresql.jar")
 HERE = Path(__file__).parent
 TYPES = {25: str, 23: int, 20: int, 1700: Decimal}

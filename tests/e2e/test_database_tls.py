@@ -14,6 +14,9 @@ from tests.support.certs import Authority
 from tests.support.pooler import Pooler, database
 from tests.support.postgres import Postgres
 
+#: Each test on one engine: see tests/conftest.py.
+SPREAD = True
+
 QUICK = {"client_login_timeout": 2, "server_login_retry": 1}
 SSL = "select ssl, version from pg_stat_ssl where pid = pg_backend_pid()"
 

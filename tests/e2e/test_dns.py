@@ -15,6 +15,9 @@ from tests.support.nameserver import NameServer
 from tests.support.pooler import Pooler
 from tests.support.postgres import Postgres
 
+#: Each test on one engine: see tests/conftest.py.
+SPREAD = True
+
 ADDRESSES = ("127.0.0.1", "127.0.0.2", "127.0.0.3")
 DEAD = "127.0.0.99"
 

@@ -19,6 +19,9 @@ from tests.support.fakeclient import FakeClient, LoginRefused
 from tests.support.pooler import Pooler, tls_client_side
 from tests.support.postgres import PASSWORDS, Postgres
 
+#: Each test on one engine: see tests/conftest.py.
+SPREAD = True
+
 IN = "no such database: nowhere"
 NO_LINE = "no authentication method is found"
 

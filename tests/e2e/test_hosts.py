@@ -15,6 +15,9 @@ from tests.support.pooler import Pooler
 from tests.support.postgres import Postgres
 from tests.support.standby import Primary, Standby
 
+#: Each test on one engine: see tests/conftest.py.
+SPREAD = True
+
 ONE, TWO, THREE = "127.0.0.1", "127.0.0.2", "127.0.0.3"
 DEAD, SILENT = "127.0.0.99", "127.0.0.98"
 

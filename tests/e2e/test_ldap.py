@@ -17,6 +17,9 @@ from tests.support.certs import Authority
 from tests.support.directory import BASE, PASSWORDS, PEOPLE, Directory
 from tests.support.postgres import Postgres
 
+#: Each test on one engine: see tests/conftest.py.
+SPREAD = True
+
 __all__ = ["hba"]
 FAILED = "LDAP authentication failed"
 

@@ -13,6 +13,9 @@ from tests.e2e.test_hba import IN, logged, sent_password, told
 from tests.support.pam import PASSWORDS, PamStack
 from tests.support.postgres import Postgres
 
+#: Each test on one engine: see tests/conftest.py.
+SPREAD = True
+
 FAILED = "PAM authentication failed"
 
 

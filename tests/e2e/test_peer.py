@@ -10,6 +10,9 @@ import pytest
 from tests.e2e.conftest import MakePooler
 from tests.e2e.test_hba import IN, hba, logged, told
 
+#: Each test on one engine: see tests/conftest.py.
+SPREAD = True
+
 __all__ = ["hba"]
 ME = pwd.getpwuid(os.geteuid()).pw_name
 REJECTED = "unix socket login rejected"

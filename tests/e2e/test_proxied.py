@@ -20,6 +20,9 @@ from tests.support.pooler import Pooler, database, tls_client_side
 from tests.support.postgres import PASSWORDS, Postgres
 from tests.wire.test_proxy import LOCAL, PROXY, TCP4, UNSPEC, header, tcp
 
+#: Each test on one engine: see tests/conftest.py.
+SPREAD = True
+
 #: The balancers' network; who comes from another address of loopback is no balancer.
 BALANCER = "127.0.0.2"
 ON = {"proxy_protocol": "on", "proxy_protocol_networks": f"{BALANCER}, 10.0.0.0/8"}

@@ -16,6 +16,9 @@ from tests.support.pooler import Pooler, database
 from tests.support.postgres import Postgres
 from tests.support.walstreams import HBA_REPLICATION, ROLE, SETTINGS, digest, owned_folder, replicating, slots, tool
 
+#: Each test on one engine: see tests/conftest.py.
+SPREAD = True
+
 
 @pytest.fixture(scope="module")
 def source15() -> Iterator[Postgres]:

@@ -12,6 +12,9 @@ from tests.support.fakeclient import FakeClient
 from tests.support.pooler import Pooler, database
 from tests.support.walstreams import ROLE, replicating, start_stream
 
+#: Each test on one engine: see tests/conftest.py.
+SPREAD = True
+
 SIZE, RESERVE = 3, 1
 THREADS, ROUNDS = 4, 25
 

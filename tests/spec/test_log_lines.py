@@ -17,6 +17,9 @@ from tests.support.fakeserver import FakeServer, ServerSide
 from tests.support.pooler import Pooler, database
 from tests.support.postgres import PASSWORDS, Postgres
 
+#: Each test on one engine: see tests/conftest.py.
+SPREAD = True
+
 STAMP = re.compile(r"^\S+ \S+ \S+ \[\d+\] ", re.MULTILINE)
 SOCKET = re.compile(r"\b([CS])-0x[0-9a-f]+: (\S+)@\S+ ")
 

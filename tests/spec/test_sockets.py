@@ -12,6 +12,9 @@ import pytest
 from tests.e2e.conftest import MakePooler
 from tests.support.pooler import Pooler
 
+#: Each test on one engine: see tests/conftest.py.
+SPREAD = True
+
 PIDFD_GETFD = 438
 #: struct tcp_info of a listener: the bound on its queue stands where other sockets count what was acknowledged.
 TCP_INFO_BACKLOG = 28

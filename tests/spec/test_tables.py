@@ -16,6 +16,9 @@ from tests.support.nameserver import NameServer
 from tests.support.pooler import Pooler, database
 from tests.support.postgres import Postgres
 
+#: Each test on one engine: see tests/conftest.py.
+SPREAD = True
+
 Row = Mapping[str, Any]
 Expected = Mapping[str, Any]
 TIME = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \S+")

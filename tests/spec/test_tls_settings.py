@@ -15,6 +15,9 @@ from tests.support.fakeclient import FakeClient
 from tests.support.pooler import Pooler, database, tls_client_side
 from tests.support.postgres import Postgres
 
+#: Each test on one engine: see tests/conftest.py.
+SPREAD = True
+
 AES_128, AES_256 = "ECDHE-ECDSA-AES128-GCM-SHA256", "ECDHE-ECDSA-AES256-GCM-SHA384"
 CHACHA_13 = "TLS_CHACHA20_POLY1305_SHA256"
 

@@ -17,6 +17,9 @@ from tests.support import messages as m
 from tests.support.pooler import Pooler, database
 from tests.support.postgres import Postgres
 
+#: Each test on one engine: see tests/conftest.py.
+SPREAD = True
+
 
 def fleet(make: MakePooler, pg: Postgres, how: str, workers: int = 4) -> Pooler:
     """A fleet of which every worker serves, and has forgotten who looked whether it does."""

@@ -17,6 +17,9 @@ from tests.e2e.fleet.crowd import Monitor, Session, leave, settled, visit
 from tests.support.pooler import Pooler, database
 from tests.support.postgres import Postgres
 
+#: Each test on one engine: see tests/conftest.py.
+SPREAD = True
+
 #: How long workers are killed; the full siege is 60 s.
 SIEGE_S = float(os.environ.get("PGSHOAL_SIEGE_S", "10"))
 CROWD = 400

@@ -19,6 +19,9 @@ from tests.support.fakeclient import Closed, FakeClient
 from tests.support.pooler import Pooler, database
 from tests.support.postgres import Postgres
 
+#: Each test on one engine: see tests/conftest.py.
+SPREAD = True
+
 CLIENTS = 50
 SENT = "successfully sent cancel request"
 

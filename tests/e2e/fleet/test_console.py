@@ -22,6 +22,9 @@ from tests.e2e.conftest import until
 from tests.support.pooler import Pooler, Rows, database
 from tests.support.postgres import Postgres
 
+#: Each test on one engine: see tests/conftest.py.
+SPREAD = True
+
 WORKERS = 4
 ORDERS = (
     "pause", "resume", "pause app", "resume app", "disable app", "enable app", "kill other", "resume other",

@@ -14,6 +14,9 @@ from tests.e2e.conftest import MakePooler, backends, until
 from tests.e2e.fleet.load import servants, zombies
 from tests.support.postgres import Postgres
 
+#: Each test on one engine: see tests/conftest.py.
+SPREAD = True
+
 
 def test_other_workers_clients_see_nothing(make: MakePooler) -> None:
     """A worker is killed: its clients are cut off, the others' are not, new ones are served at once."""

@@ -12,6 +12,9 @@ from tests.e2e.conftest import MakePooler, until
 from tests.support.pooler import database
 from tests.support.postgres import Postgres
 
+#: Each test on one engine: see tests/conftest.py.
+SPREAD = True
+
 
 def check(tmp_path: Path, databases: str, main: str = "") -> subprocess.CompletedProcess[str]:
     """Writes a file and checks it."""

@@ -17,6 +17,9 @@ from tests.e2e.fleet.load import zombies
 from tests.support.pooler import Pooler
 from tests.support.postgres import Postgres
 
+#: Each test on one engine: see tests/conftest.py.
+SPREAD = True
+
 MAYHEM_S = float(os.environ.get("PGSHOAL_MAYHEM_S", "8"))
 CROWD = 8
 

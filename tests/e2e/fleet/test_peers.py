@@ -17,6 +17,9 @@ from tests.support.haproxy import HAProxy
 from tests.support.hosts import Host, Hosts, NodePgBouncer, NodePooler
 from tests.support.postgres import Postgres
 
+#: Each test on one engine: see tests/conftest.py.
+SPREAD = True
+
 CLIENTS = 20
 PORT = 6432
 

@@ -18,6 +18,9 @@ from tests.e2e.conftest import MakePooler, until
 from tests.support.pooler import Pooler, database
 from tests.support.postgres import Postgres
 
+#: Each test on one engine: see tests/conftest.py.
+SPREAD = True
+
 
 def test_workers_are_bound_to_cpus(make: MakePooler) -> None:
     """worker_cpu_affinity = auto gives each worker one CPU, a list those of the list; the supervisor stays free."""

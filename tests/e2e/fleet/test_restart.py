@@ -15,6 +15,9 @@ from tests.support.certs import Authority
 from tests.support.pooler import tls_client_side
 from tests.support.postgres import Postgres
 
+#: Each test on one engine: see tests/conftest.py.
+SPREAD = True
+
 
 def test_a_rolling_restart_under_load_refuses_nobody(pg15: Postgres, make: MakePooler) -> None:
     """Clients that stay and clients that come and go lose neither a connection nor a transaction."""

@@ -18,6 +18,9 @@ from tests.e2e.fleet.crowd import Monitor, visit
 from tests.support.pooler import Pooler, database
 from tests.support.postgres import Postgres
 
+#: Each test on one engine: see tests/conftest.py.
+SPREAD = True
+
 #: More seeds: PGSHOAL_SIEGE_SEEDS=1,2,3
 SEEDS = tuple(map(int, os.environ.get("PGSHOAL_SIEGE_SEEDS", "16").split(",")))
 SIEGE_S = 8.0

@@ -16,6 +16,9 @@ from tests.support.fakeclient import FakeClient
 from tests.support.pooler import Pooler
 from tests.support.postgres import Postgres
 
+#: Each test on one engine: see tests/conftest.py.
+SPREAD = True
+
 ONE = {"workers": 2, "default_pool_size": 1}
 RUNNING = "select pid from pg_stat_activity where query like 'select pg_sleep(6%' and state = 'active'"
 

@@ -22,6 +22,9 @@ from tests.e2e.fleet.load import Load, zombies
 from tests.support.pooler import Pooler, database
 from tests.support.postgres import Postgres
 
+#: Each test on one engine: see tests/conftest.py.
+SPREAD = True
+
 TAKEN_OVER = "has taken over from"
 
 

@@ -10,6 +10,9 @@ from tests.e2e.conftest import MakePooler, backends, until
 from tests.support.pooler import Pooler, database
 from tests.support.postgres import Postgres
 
+#: Each test on one engine: see tests/conftest.py.
+SPREAD = True
+
 
 def zones(pooler: Pooler, count: int = 16) -> set[str | None]:
     """What new clients in all workers are told of their time zone."""
