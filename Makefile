@@ -14,7 +14,7 @@ CARGO := cd native && cargo
 export PYO3_PYTHON := $(CURDIR)/$(BIN)/python
 LIBRARY_PATH_OF_PYTHON = LD_LIBRARY_PATH="$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_config_var("LIBDIR"))')"
 # Tests run on this many processes; PYTEST_ARGS picks some of them.
-PYTEST_JOBS ?= 2
+PYTEST_JOBS ?= 3
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
 DEMO_ARGS ?=
