@@ -24,10 +24,12 @@ def become(name: str, program: str = "pgshoal") -> None:
     if os.geteuid() != 0:
         raise PermissionError(f"failed to assume identity of user '{name}': {os.strerror(errno.EPERM)}")
     way = Way()
+    # Looked for while everything can be seen.
+    places = folders()
     os.initgroups(entry.pw_name, entry.pw_gid)
     os.setgid(entry.pw_gid)
     os.setuid(entry.pw_uid)
-    if within_reach():
+    if within_reach(places):
         way.close()
     else:
         way.execute(["-m", program, *sys.argv[1:]])
@@ -38,10 +40,10 @@ def folders() -> list[str]:
     return [entry for entry in dict.fromkeys(sys.path) if os.path.isdir(entry)]
 
 
-def within_reach() -> bool:
-    """Whether the account we are now can execute this same interpreter and import what we can."""
-    places = [sys.base_prefix, *folders()]
-    return os.access(sys.executable, os.X_OK) and all(os.access(place, os.R_OK | os.X_OK) for place in places)
+def within_reach(places: Sequence[str]) -> bool:
+    """Whether the account we are now can execute this same interpreter and import from all these places."""
+    needed = [sys.base_prefix, *places]
+    return os.access(sys.executable, os.X_OK) and all(os.access(place, os.R_OK | os.X_OK) for place in needed)
 
 
 class Way:

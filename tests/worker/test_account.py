@@ -55,12 +55,10 @@ def test_a_program_that_only_root_reaches_starts_anew(tmp_path: Path) -> None:
 
 def test_what_is_in_reach_needs_no_way(monkeypatch: pytest.MonkeyPatch) -> None:
     """We reach ourselves; a folder that cannot be entered or an interpreter that is gone are noticed."""
-    assert account.within_reach()
-    monkeypatch.setattr(account, "folders", lambda: ["/nowhere"])
-    assert not account.within_reach()
-    monkeypatch.undo()
+    assert account.within_reach(account.folders())
+    assert not account.within_reach(["/nowhere"])
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
-    assert not account.within_reach()
+    assert not account.within_reach([])
 
 
 def test_a_way_that_is_not_used_leaves_nothing_open() -> None:
