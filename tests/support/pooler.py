@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -25,6 +26,10 @@ def database(pg: Postgres, dbname: str = "app", **more: object) -> str:
 def tls_client_side(pair: Certificate, mode: str = "require") -> dict[str, object]:
     """The settings that offer TLS to clients."""
     return {"client_tls_sslmode": mode, "client_tls_cert_file": pair.cert, "client_tls_key_file": pair.key}
+
+
+#: Lines are written at the end of a wake, which may come after the client has its answer.
+LOG_LAG_S = 0.05
 
 
 class Console:
@@ -70,6 +75,12 @@ class Pooler(Console, base.Pooler):
 
     def __init__(self, databases: Mapping[str, str], **settings: Any) -> None:
         base.Pooler.__init__(self, databases, **defaults(settings))
+
+    def log_text(self) -> str:
+        """All that was said because of what a client has heard."""
+        if self.running:
+            time.sleep(LOG_LAG_S)
+        return base.Pooler.log_text(self)
 
 
 class PgBouncer(Console, base.PgBouncer):
