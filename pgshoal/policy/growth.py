@@ -30,6 +30,7 @@ class PoolFacts:
     reserve_size: int = 0
     servers: int = 0
     here: int = 0  # those of this worker, without those that are being closed
+    dying: int = 0  # those of this worker that are being closed
     connecting: int = 0
     returning: int = 0  # being reset or checked: each will serve somebody soon
     waiting: int = 0  # clients in line; one more if logged-in clients wait for the welcome
@@ -106,6 +107,8 @@ class _Round:
         self.pools = pools
         self.limits = limits
         self.opened: Counter[int] = Counter()
+        #: what pools will open when a server is gone that is going already
+        self.promised: Counter[int] = Counter()
         self.evicted: set[int] = set()
         self.reclaimed: set[int] = set()
         self.used: Mapping[Bound, Counter[str]] = {"database": Counter(shared.database), "user": Counter(shared.user)}
@@ -124,6 +127,7 @@ class _Round:
         full = self.full(facts)
         if full:
             if self.make_room(facts, full):
+                self.promised[facts.pool] += 1
                 return True
             self.actions.append(Wait(facts.pool))
             return False
@@ -180,14 +184,17 @@ class _Round:
 
     def _reclaim(self, facts: PoolFacts, rivals: Sequence[PoolFacts], reason: str) -> None:
         """Ask for a busy server of the pool that has most, if that brings the pools nearer to each other."""
-        mine, here = facts.servers + self.opened[facts.pool], facts.here + self.opened[facts.pool]
+        # Who is about to get one has it; who is about to lose one has it no more. Else all would go on taking from each
+        # other for as long as servers take to go.
+        given = self.opened[facts.pool] + self.promised[facts.pool]
+        mine, here = facts.servers - facts.dying + given, facts.here + given
         donors = [p for p in rivals if p.pool != facts.pool and p.pool not in self.reclaimed and p.here > 0]
-        donor = max(donors, key=lambda p: p.servers, default=None)
+        donor = max(donors, key=lambda p: p.servers - p.dying, default=None)
         if donor is None:
             return
         # Servers in other workers are no help to the clients of this one.
         starved = here == 0 and facts.oldest_wait_s >= ROTATE_AFTER_S and facts.oldest_wait_s > donor.oldest_wait_s
-        if donor.servers > mine + 1 or starved:
+        if donor.servers - donor.dying > mine + 1 or starved:
             self.reclaimed.add(donor.pool)
             self.actions.append(Reclaim(donor.pool, reason))
 

@@ -256,6 +256,7 @@ class Growth:
             reserve_size=reserve_size,
             servers=servers,
             here=budget.ledger.own(row) - worker.escrow.dying(row),
+            dying=worker.escrow.dying(row),
             connecting=worker.servers.connecting(pool) - worker.servers.hosts.doubtful(pool),
             returning=returning,
             waiting=waiting + (1 if pool.login_queue and pool.welcome is None else 0),

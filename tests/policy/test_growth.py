@@ -239,3 +239,23 @@ def test_refill_never_evicts_and_waits_after_failure() -> None:
 def test_surplus(used: int, limit: int, here: int, workers: int, expected: int) -> None:
     """What is above a limit goes, from those who hold more than their share of it; 0 is no limit."""
     assert surplus(used, limit, here, workers) == expected
+
+
+def test_who_is_promised_a_server_takes_no_other() -> None:
+    """Servers on their way out are for those without any: a pool that will get one does not ask for a second's too."""
+    limits = GrowthLimits(per_database={"app": 3})
+    one = replace(POOL, waiting=5, servers=1, here=1, oldest_wait_s=0.5)
+    two = replace(POOL, pool=2, user="bob", waiting=5, servers=2, dying=2, oldest_wait_s=1.0)
+    three = replace(POOL, pool=3, user="carol", waiting=5, oldest_wait_s=1.0)
+    shared = Shared({"app": 3}, {}, {"app": 2}, {})
+    found = decide((one, two, three), limits, shared, 100.0)
+    assert [action for action in found if not isinstance(action, Wait)] == []
+
+
+def test_a_pool_is_not_asked_for_what_it_is_losing() -> None:
+    """Two of its three servers are being closed for others: the last one stays."""
+    limits = GrowthLimits(per_database={"app": 3})
+    losing = replace(POOL, waiting=5, servers=3, here=1, dying=2, oldest_wait_s=0.1)
+    having = replace(POOL, pool=2, user="bob", waiting=5, servers=1, here=1, connecting=1, oldest_wait_s=0.2)
+    found = decide((losing, having), limits, Shared({"app": 3}, {}, {}, {}), 100.0)
+    assert [action for action in found if not isinstance(action, Wait)] == []
