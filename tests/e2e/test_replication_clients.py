@@ -130,10 +130,11 @@ def test_other_direction(make: MakePooler) -> None:
 
 def test_leaving_during_the_servers_login(make: MakePooler) -> None:
     """A client that gives up takes the attempt with it; the pooler and later clients do not notice."""
-    left = threading.Event()
+    begun, left = threading.Event(), threading.Event()
 
     def script(side: ServerSide) -> None:
         side.read_startup()
+        begun.set()
         if side.number == 0:
             side.socket.settimeout(20)
             if side.socket.recv(1) == b"":
@@ -146,7 +147,8 @@ def test_leaving_during_the_servers_login(make: MakePooler) -> None:
         pooler = make({"app": f"host=127.0.0.1 port={server.port} dbname=app"}, default_pool_size=1)
         with FakeClient((pooler.host, pooler.port)) as early:
             early.send(m.startup({"user": ROLE, "database": "app", "replication": "true"}))
-            until(lambda: [row["state"] for row in shown(pooler, "servers")] == ["new"], "the login has begun")
+            assert begun.wait(10)
+            assert [row["state"] for row in shown(pooler, "servers")] == ["new"]
         assert left.wait(10)
         with entered(pooler, "true"):
             pass
