@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from pgshoal.config import changes, load
 from pgshoal.config.model import Settings
 from pgshoal.errors import ConfigError
+from pgshoal.fleet.rounds import Round
 from pgshoal.worker.reload import check_log_file, reopen_log, warn_unbuilt
 
 if TYPE_CHECKING:
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from pgshoal.config.model import Config
     from pgshoal.fleet.channel import Message
     from pgshoal.fleet.children import Child
-    from pgshoal.fleet.rounds import Round, Rounds
     from pgshoal.fleet.supervisor import Supervisor
 
 _TLS: Final = tuple(name for row in fields(Settings) if "_tls" in (name := row.name))
@@ -43,10 +43,9 @@ class Step:
 class Reconfigure:
     """One change after another: the next begins when all workers have answered to the last."""
 
-    def __init__(self, supervisor: Supervisor, rounds: Rounds, changed: Callable[[Changes], None]) -> None:
+    def __init__(self, supervisor: Supervisor, changed: Callable[[Changes], None]) -> None:
         """`changed` is told what a commit has changed."""
         self._fleet = supervisor
-        self._rounds = rounds
         self._changed = changed
         #: called after a commit, with the new configuration in effect
         self.on_commit: Callable[[], None] = lambda: None
@@ -150,15 +149,13 @@ class Reconfigure:
             return
         children = fleet.others(None)
         step = Step(fresh, pickle.dumps(fresh), tls, done, frozenset(children))
-        self._rounds.make(
-            children, "prepare", {"tls": tls}, lambda asked: self._prepared(step, asked), step.blob
-        ).begin()
+        Round(children, "prepare", {"tls": tls}, lambda asked: self._prepared(step, asked), step.blob).begin()
 
     def _prepared(self, step: Step, asked: Round) -> None:
         wrong = next((answer["error"] for _, answer in asked.answers if answer.fields.get("error")), "")
         if wrong:
             children = [child for child, _ in asked.answers]
-            self._rounds.make(children, "discard", {"reason": wrong}, lambda _: self._end(step.done, wrong)).begin()
+            Round(children, "discard", {"reason": wrong}, lambda _: self._end(step.done, wrong)).begin()
             return
         self._commit(step)
 
@@ -180,7 +177,7 @@ class Reconfigure:
         for child in children:
             if child not in step.prepared:
                 self._tell(child, step.blob, step.tls)
-        self._rounds.make(children, "commit", {}, lambda _: self._end(step.done, "")).begin()
+        Round(children, "commit", {}, lambda _: self._end(step.done, "")).begin()
 
     # -- workers that come later
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pgshoal.fleet.figures import Figures
 from pgshoal.fleet.reconfigure import Reconfigure
-from pgshoal.fleet.rounds import Round, Rounds
+from pgshoal.fleet.rounds import Round
 from pgshoal.policy.access import CONSOLE_DATABASE
 from pgshoal.policy.standing import REGISTERS, Standing
 
@@ -40,7 +40,7 @@ class Act:
         #: what KILL has paused already, by what the configuration says
         self._listed = frozenset(relay.listed())
         fields = {"command": command, "argument": argument}
-        self._round = relay.rounds.make(children, "act", fields, self._done, heard=self._heard)
+        self._round = Round(children, "act", fields, self._done, heard=self._heard)
         self._round.begin()
 
     def _heard(self, child: Child, answer: Message) -> bool:
@@ -63,7 +63,7 @@ class Act:
             # What it has met is still to be heard.
             self._answer = lambda result: None
             return
-        for child, number in self._relay.rounds.drop(self._round).items():
+        for child, number in self._round.forget().items():
             child.channel.send("abandon", {"act": number})
 
 
@@ -74,8 +74,7 @@ class Relay:
         self._fleet = supervisor
         self.standing = Standing(supervisor.state)
         self.figures = Figures(supervisor)
-        self.rounds = Rounds()
-        self.reconfigure = Reconfigure(supervisor, self.rounds, self._changed)
+        self.reconfigure = Reconfigure(supervisor, self._changed)
         self._acts: dict[tuple[Child, int], Act] = {}
         self._welcomes: dict[Pair, Welcome] = {}
         #: what each worker that does not serve yet was booted with
@@ -124,7 +123,6 @@ class Relay:
         self._booted.pop(child, None)
         self.reconfigure.died(child)
         self.figures.died(child)
-        self.rounds.died(child)
         for one, number in [key for key in self._acts if key[0] is child]:
             self._abandon(one, number)
 
@@ -149,7 +147,7 @@ class Relay:
             missing = [one.number for one in asked.missing]
             child.channel.reply(message, {"parts": parts, "missing": missing})
 
-        asked = self.rounds.make(others, "gather", {"what": what}, done)
+        asked = Round(others, "gather", {"what": what}, done)
         timer = self._fleet.loop.call_later(GATHER_LIMIT_S, asked.finish)
         asked.begin()
 

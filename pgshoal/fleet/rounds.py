@@ -64,10 +64,6 @@ class Round:
         if not self._numbers:
             self.finish()
 
-    def lost(self, child: Child) -> None:
-        """It is dead: its channel may have been closed without a word to those who wait for an answer."""
-        self._answered(child, None)
-
     def finish(self) -> None:
         """Go on with the answers there are; `missing` names the others."""
         if not self._over:
@@ -80,39 +76,3 @@ class Round:
         for child, number in self._numbers.items():
             child.channel.forget(number)
         return self._numbers
-
-
-class Rounds:
-    """All rounds under way, so that the death of a worker ends what waits for it."""
-
-    def __init__(self) -> None:
-        self._open: set[Round] = set()
-
-    def make(
-        self,
-        children: Iterable[Child],
-        verb: str,
-        fields: Mapping[str, Any],
-        done: Callable[[Round], None],
-        blob: bytes = b"",
-        heard: Heard = _go_on,
-    ) -> Round:
-        """A round that is still to begin."""
-
-        def over(asked: Round) -> None:
-            self._open.discard(asked)
-            done(asked)
-
-        made = Round(children, verb, fields, over, blob, heard)
-        self._open.add(made)
-        return made
-
-    def drop(self, asked: Round) -> dict[Child, int]:
-        """As `forget`."""
-        self._open.discard(asked)
-        return asked.forget()
-
-    def died(self, child: Child) -> None:
-        """Nobody waits for it any more."""
-        for asked in list(self._open):
-            asked.lost(child)

@@ -286,7 +286,7 @@ class Supervisor:
         os.close(child.pidfd)
         child.channel.drain()
         self.children.remove(child)
-        child.channel.give_up()
+        self._guarded(lambda one: one.channel.give_up(), child)
         self._empty.discard(child)
         self.ledger.vacate(child.seat)
         for part in self.parts:

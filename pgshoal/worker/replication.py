@@ -10,8 +10,8 @@ from pgshoal.wire import read
 from pgshoal.wire.build import READY_IDLE, backend_key_data, notice
 from pgshoal.wire.errors import WireError
 from pgshoal.worker import clients
-from pgshoal.worker.handler import Handler
 from pgshoal.worker.records import Client, Pool, Server, ServerState, Stream, Welcome
+from pgshoal.worker.server_queries import ASYNCHRONOUS, UsedServer
 from pgshoal.worker.welcome import WelcomePlan
 
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ CLIENT_CLOSED: Final = "replication client was closed"
 #: By kind of replication: how a server is asked for it, and what the log says.
 WORDS: Final = {"none": "no", "logical": "database", "physical": "yes"}
 _ERROR: Final = ord("E")
-_ASYNCHRONOUS: Final = frozenset(b"NAS")
 
 
 def startup(stream: Stream) -> Parameters:
@@ -167,30 +166,17 @@ class Replication:
         worker.growth.give_up(shared, EVICTED)
 
 
-class Standby(Handler):
+class Standby(UsedServer):
     """A server that is ready while its client is silent."""
 
-    __slots__ = ("server", "worker")
-
-    def __init__(self, worker: Worker, server: Server) -> None:
-        self.worker = worker
-        self.server = server
-        worker.handlers[server.conn] = self
+    __slots__ = ()
 
     def message(self, kind: int, payload: bytes) -> None:
         """Unasked: notices and reports are dropped; an error is the end, and the client is told its text."""
-        if kind in _ASYNCHRONOUS:
+        if kind in ASYNCHRONOUS:
             return
         reason = "unknown pkt from server"
         if kind == _ERROR:
             with suppress(WireError):
                 reason = read.error_fields(payload).text
         self.worker.servers.close(self.server, reason)
-
-    def oversize(self, header: bytes) -> None:
-        """Not a message."""
-        self.worker.servers.close(self.server, "bad pkt header")
-
-    def closed(self, reason: str) -> None:
-        """The server went away."""
-        self.worker.servers.gone(self.server, reason)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pgshoal.worker.app import Worker
 
 _ERROR, _READY, _STATUS, _COPY_IN, _COPY_BOTH, _ROW = b"EZSGWD"
-_ASYNCHRONOUS: Final = frozenset(b"NAS")
+ASYNCHRONOUS: Final = frozenset(b"NAS")
 EMPTY_CHECK: Final = "<empty>"
 #: Why a server is closed that does not say what its sessions are like.
 UNSAID: Final = "session query failed"
@@ -119,7 +119,7 @@ class UsedServer(Handler):
 
     def message(self, kind: int, payload: bytes) -> None:
         """The server speaks unasked."""
-        if kind not in _ASYNCHRONOUS:
+        if kind not in ASYNCHRONOUS:
             self.worker.servers.close(self.server, "SV_USED server got dirty")
 
     def oversize(self, header: bytes) -> None:

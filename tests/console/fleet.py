@@ -249,11 +249,10 @@ class Head:
         child.ready = True
         self.relay.is_ready(child)
 
-    def die(self, child: Child, told: bool = True) -> None:
-        """Its process is dead; `told` those who wait for it heard that its channel has ended."""
+    def die(self, child: Child) -> None:
+        """Its process is dead, and those who wait for it have heard so."""
         self.children.remove(child)
         end = cast(End, child.channel)
-        end.peer.open = end.open = False
-        if told:
-            end.close()
+        end.peer.open = False
+        end.close()
         self.relay.died(child)

@@ -282,14 +282,13 @@ def test_a_worker_that_dies_with_its_admin(three: list[Desk]) -> None:
     assert paused(three[1:]) == [True, True]
 
 
-@pytest.mark.parametrize("told", [True, False])
-def test_a_worker_that_dies_while_all_wait_for_it(three: list[Desk], told: bool) -> None:
+def test_a_worker_that_dies_while_all_wait_for_it(three: list[Desk]) -> None:
     """Counts as done, and its successor comes up paused."""
     busy(three[2])
     talk = three[0].session()
     ask(talk, "pause")
     ask(three[1].session(), "pause app")
-    three[0].head.die(three[2].child, told)
+    three[0].head.die(three[2].child)
     assert answered(talk) == "PAUSE"
     late = three[0].another()
     assert late.worker.pause.everything

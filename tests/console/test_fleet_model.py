@@ -53,7 +53,7 @@ class Fleet:
         self._collect()
         assert self.waiting == []
         assert self.head.relay._acts == {}
-        assert self.head.relay.rounds._open == set()
+        assert [cast(End, child.channel)._asked for child in self.head.children] == [{}] * len(self.head.children)
         for desk in self.desks:
             self._stands(desk)
 
@@ -140,7 +140,7 @@ class Fleet:
         if len(self.desks) > 1:
             desk = self.dice.choice(self.desks)
             self.desks.remove(desk)
-            self.head.die(desk.child, told=self.dice.random() < 0.5)
+            self.head.die(desk.child)
 
     def start(self) -> None:
         """One more, which may take its time."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pgshoal.config.model import Config, Settings
 from pgshoal.fleet.channel import Message
-from pgshoal.fleet.rounds import Round, Rounds
+from pgshoal.fleet.rounds import Round
 from tests.console.fleet import Head, Link
 from tests.worker.stub import Lines
 
@@ -98,23 +98,3 @@ def test_given_up() -> None:
     hall.answer(0)
     hall.answer(1)
     assert hall.done == []
-
-
-def test_a_death_ends_what_waits_for_it() -> None:
-    """Also when the channel was closed without a word; rounds that are over hear nothing."""
-    hall, rounds = Hall(2), Rounds()
-    first, dropped, second = (rounds.make(hall.head.children, "what", {}, hall.done.append) for _ in range(3))
-    for asked in (first, dropped, second):
-        asked.begin()
-    assert len(rounds.drop(dropped)) == 2
-    link, message = hall.questions[0]
-    assert link.number == 0
-    link.reply(message, {"from": 0})
-    dead = hall.head.children[1]
-    hall.head.die(dead, told=False)
-    rounds.died(dead)
-    assert hall.done == [first]
-    for link, message in hall.questions[1:]:
-        if link.number == 0:
-            link.reply(message, {"from": 0})
-    assert hall.done == [first, second]
