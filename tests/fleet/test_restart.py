@@ -4,31 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from pgshoal.fleet import rolling
+from tests.fleet.conftest import MakeStage
 from tests.fleet.stage import Stage
-
-MakeStage = Callable[..., Stage]
-
-
-@pytest.fixture
-def make(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[MakeStage]:
-    """Makes one; it is cleared at the end."""
-    made: list[Stage] = []
-
-    def one(*parts: str, **settings: Any) -> Stage:
-        made.append(Stage(monkeypatch, tmp_path, parts, **settings))
-        made[-1].begin()
-        return made[-1]
-
-    yield one
-    for stage in made:
-        stage.close()
 
 
 def restart(stage: Stage, deadline_s: float | None = 5) -> list[str]:
@@ -38,9 +19,9 @@ def restart(stage: Stage, deadline_s: float | None = 5) -> list[str]:
     return said
 
 
-def test_each_new_process_serves_before_the_old_one_drains(make: MakeStage) -> None:
+def test_each_new_process_serves_before_the_old_one_drains(begun: MakeStage) -> None:
     """One number after the other; nobody else is touched, and it is over when all numbers are served anew."""
-    stage = make(workers=3)
+    stage = begun(workers=3)
     old = [stage.child(number) for number in range(3)]
     said = restart(stage)
     stage.until(lambda: bool(said))
@@ -55,9 +36,9 @@ def test_each_new_process_serves_before_the_old_one_drains(make: MakeStage) -> N
     assert [post.restarts for post in stage.fleet.posts] == [0, 0, 0]
 
 
-def test_two_processes_of_a_number_have_two_seats_and_the_same_sockets(make: MakeStage) -> None:
+def test_two_processes_of_a_number_have_two_seats_and_the_same_sockets(begun: MakeStage) -> None:
     """While the old one drains; its seat is free again after that."""
-    stage = make("slow", workers=1)
+    stage = begun("slow", workers=1)
     old = stage.child(0)
     said = restart(stage)
     stage.until(lambda: bool(said))
@@ -70,10 +51,10 @@ def test_two_processes_of_a_number_have_two_seats_and_the_same_sockets(make: Mak
 
 @pytest.mark.parametrize("part", ["exit 3", "mute"])
 def test_a_new_process_that_does_not_come_up_stops_it(
-    make: MakeStage, monkeypatch: pytest.MonkeyPatch, part: str
+    begun: MakeStage, monkeypatch: pytest.MonkeyPatch, part: str
 ) -> None:
     """The old ones go on as they are, and whoever asked is told."""
-    stage = make("good", "good", part)
+    stage = begun("good", "good", part)
     old = [stage.child(0), stage.child(1)]
     with monkeypatch.context() as impatient:
         impatient.setattr(rolling, "START_LIMIT_S", 0.5)
@@ -87,18 +68,18 @@ def test_a_new_process_that_does_not_come_up_stops_it(
     assert again == [""]
 
 
-def test_only_one_at_a_time(make: MakeStage) -> None:
+def test_only_one_at_a_time(begun: MakeStage) -> None:
     """A second is refused, and does not harm the first."""
-    stage = make()
+    stage = begun()
     first, second = restart(stage), restart(stage)
     assert second == ["a restart is under way"]
     stage.until(lambda: bool(first))
     assert first == [""]
 
 
-def test_the_old_process_may_die_before_the_new_one_serves(make: MakeStage) -> None:
+def test_the_old_process_may_die_before_the_new_one_serves(begun: MakeStage) -> None:
     """Then there is nothing to drain; the number has one process, not two."""
-    stage = make(workers=2)
+    stage = begun(workers=2)
     old = stage.child(0)
     said = restart(stage)
     os.kill(old.pid, signal.SIGKILL)
@@ -108,9 +89,9 @@ def test_the_old_process_may_die_before_the_new_one_serves(make: MakeStage) -> N
     assert sorted(child.number for child in stage.fleet.children) == [0, 1]
 
 
-def test_both_processes_of_a_number_may_die(make: MakeStage) -> None:
+def test_both_processes_of_a_number_may_die(begun: MakeStage) -> None:
     """The number is served again all the same."""
-    stage = make("good", "good", "mute", workers=2)
+    stage = begun("good", "good", "mute", workers=2)
     old = stage.child(0)
     said = restart(stage)
     stage.until(lambda: stage.told().count("0 go") == 2)
@@ -123,9 +104,9 @@ def test_both_processes_of_a_number_may_die(make: MakeStage) -> None:
     assert said == ["worker 0 could not be started again; the others were left as they are"]
 
 
-def test_a_shutdown_ends_it(make: MakeStage) -> None:
+def test_a_shutdown_ends_it(begun: MakeStage) -> None:
     """Nobody is started any more."""
-    stage = make("good", "good", "mute")
+    stage = begun("good", "good", "mute")
     said = restart(stage)
     stage.fleet.shutdown("clients")
     assert said == ["the fleet is shutting down"]
@@ -133,20 +114,20 @@ def test_a_shutdown_ends_it(make: MakeStage) -> None:
     assert late == ["the fleet is starting or shutting down"]
 
 
-def test_without_a_free_seat_it_waits(make: MakeStage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_free_seat_it_waits(begun: MakeStage, monkeypatch: pytest.MonkeyPatch) -> None:
     """Servers of dead workers may still be awaited; that has a limit too."""
     monkeypatch.setattr(rolling, "SEAT_PAUSE_S", 0.01)
     monkeypatch.setattr(rolling, "START_LIMIT_S", 0.3)
-    stage = make(workers=1)
+    stage = begun(workers=1)
     monkeypatch.setattr(stage.fleet.ledger, "free", lambda seat: False)
     said = restart(stage)
     stage.until(lambda: bool(said))
     assert said == ["worker 0 could not be started again"]
 
 
-def test_a_new_process_that_comes_up_after_the_restart_was_stopped(make: MakeStage) -> None:
+def test_a_new_process_that_comes_up_after_the_restart_was_stopped(begun: MakeStage) -> None:
     """The fleet begins to shut down meanwhile: the process takes over all the same, as clients may be on their way."""
-    stage = make(workers=1)
+    stage = begun(workers=1)
     old = stage.child(0)
     said = restart(stage)
     stage.fleet.rolling.stop()

@@ -4,31 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from pgshoal.fleet import pulse, signals
 from pgshoal.fleet import supervisor as module
-from tests.fleet.stage import Stage
-
-MakeStage = Callable[..., Stage]
-
-
-@pytest.fixture
-def make(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[MakeStage]:
-    """Makes one; it is cleared at the end."""
-    made: list[Stage] = []
-
-    def one(*parts: str, **settings: Any) -> Stage:
-        made.append(Stage(monkeypatch, tmp_path, parts, **settings))
-        return made[-1]
-
-    yield one
-    for stage in made:
-        stage.close()
+from tests.fleet.conftest import MakeStage
 
 
 def test_every_number_gets_a_process_with_its_own_sockets(make: MakeStage) -> None:

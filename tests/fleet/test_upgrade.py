@@ -6,9 +6,6 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,24 +13,8 @@ from pgshoal.config.model import Config
 from pgshoal.fleet import takeover, upgrade
 from pgshoal.fleet.supervisor import Supervisor
 from pgshoal.fleet.takeover import CannotTakeOver, Estate
+from tests.fleet.conftest import MakeStage
 from tests.fleet.stage import Stage
-
-MakeStage = Callable[..., Stage]
-
-
-@pytest.fixture
-def make(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[MakeStage]:
-    """Makes one; it is cleared at the end."""
-    made: list[Stage] = []
-
-    def one(*parts: str, **settings: Any) -> Stage:
-        made.append(Stage(monkeypatch, tmp_path, parts, **settings))
-        made[-1].begin()
-        return made[-1]
-
-    yield one
-    for stage in made:
-        stage.close()
 
 
 def handed_over(stage: Stage) -> Estate:
@@ -65,9 +46,9 @@ def taken_over(stage: Stage, estate: Estate) -> Supervisor:
     return stage.fleet
 
 
-def test_everything_goes_on_where_it_was(make: MakeStage) -> None:
+def test_everything_goes_on_where_it_was(begun: MakeStage) -> None:
     """Children, seats, sockets, state and secrets are the same; the workers notice nothing."""
-    stage = make(workers=2)
+    stage = begun(workers=2)
     stage.fleet.relay.order("DISABLE", "app", lambda result: None)
     stage.fleet.state["paused"] = True
     before = upgrade.export(stage.fleet)
@@ -82,9 +63,9 @@ def test_everything_goes_on_where_it_was(make: MakeStage) -> None:
     stage.until(lambda: all(child.silent_s == 0 and child.vitals for child in fleet.children))
 
 
-def test_workers_are_reaped_and_replaced_after_it(make: MakeStage) -> None:
+def test_workers_are_reaped_and_replaced_after_it(begun: MakeStage) -> None:
     """They are still our children, and a restart goes through."""
-    stage = make(workers=2)
+    stage = begun(workers=2)
     fleet = taken_over(stage, handed_over(stage))
     old = {child.pid for child in fleet.children}
     said: list[str] = []
@@ -95,9 +76,9 @@ def test_workers_are_reaped_and_replaced_after_it(make: MakeStage) -> None:
     assert min(child.generation for child in fleet.children) > 2
 
 
-def test_requests_under_way_are_answered(make: MakeStage) -> None:
+def test_requests_under_way_are_answered(begun: MakeStage) -> None:
     """A console that waits is told that it was not reached; half a message is completed by the next program."""
-    stage = make('says act {"id": 7, "command": "PAUSE", "argument": ""}', workers=1)
+    stage = begun('says act {"id": 7, "command": "PAUSE", "argument": ""}', workers=1)
     child = stage.child(0)
     stage.until(lambda: child.channel.owes == 1)
     child.channel._in += b"\0\0\0\x10"
@@ -108,9 +89,9 @@ def test_requests_under_way_are_answered(make: MakeStage) -> None:
     stage.until(lambda: "0  7 False" in stage.diary.read_text())
 
 
-def test_what_nobody_could_take_over_is_not_begun(make: MakeStage) -> None:
+def test_what_nobody_could_take_over_is_not_begun(begun: MakeStage) -> None:
     """While a worker is missing, or another upgrade or restart is under way."""
-    stage = make(workers=1)
+    stage = begun(workers=1)
     said: list[str] = []
     stage.fleet.posts[0].child.ready = False  # type: ignore[union-attr]
     stage.fleet.upgrade(said.append)
@@ -138,10 +119,10 @@ def test_what_nobody_could_take_over_is_not_begun(make: MakeStage) -> None:
     ],
 )
 def test_the_new_program_is_tried_first(
-    make: MakeStage, monkeypatch: pytest.MonkeyPatch, program: str, wrong: str
+    begun: MakeStage, monkeypatch: pytest.MonkeyPatch, program: str, wrong: str
 ) -> None:
     """It gets the state, and its last line says what is wrong; the exec comes only after it was content."""
-    stage = make(workers=1)
+    stage = begun(workers=1)
     monkeypatch.setattr(sys, "orig_argv", ["python", "-c", f"import os, sys\n{program}"])
     executed: list[bool] = []
     monkeypatch.setattr(stage.fleet.upgrading, "_execute", lambda: executed.append(True))
@@ -156,9 +137,9 @@ def test_the_new_program_is_tried_first(
     stage.fleet.upgrading.busy = False
 
 
-def test_a_trial_that_hangs_is_killed(make: MakeStage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_trial_that_hangs_is_killed(begun: MakeStage, monkeypatch: pytest.MonkeyPatch) -> None:
     """The fleet does not wait for ever."""
-    stage = make(workers=1)
+    stage = begun(workers=1)
     monkeypatch.setattr(upgrade, "TRY_LIMIT_S", 0.2)
     monkeypatch.setattr(sys, "orig_argv", ["python", "-c", "import time; time.sleep(60)"])
     said: list[str] = []
@@ -167,9 +148,9 @@ def test_a_trial_that_hangs_is_killed(make: MakeStage, monkeypatch: pytest.Monke
     assert said == ["the new program cannot take over: it ended with status -9"]
 
 
-def test_an_exec_that_fails_leaves_all_as_it_was(make: MakeStage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_exec_that_fails_leaves_all_as_it_was(begun: MakeStage, monkeypatch: pytest.MonkeyPatch) -> None:
     """The descriptors close at exec again, and signals are heard."""
-    stage = make(workers=1)
+    stage = begun(workers=1)
 
     def refuse(*facts: object) -> None:
         raise PermissionError(13, "Permission denied")
@@ -217,9 +198,9 @@ def test_a_ledger_of_another_version() -> None:
         os.close(fd)
 
 
-def test_settings_that_belong_to_the_sockets_stay(make: MakeStage) -> None:
+def test_settings_that_belong_to_the_sockets_stay(begun: MakeStage) -> None:
     """What the file says of them now changes only at a restart of the whole."""
-    stage = make(workers=2)
+    stage = begun(workers=2)
     estate = handed_over(stage)
     fresh = upgrade.fitting(Config("other.ini"), estate)
     assert fresh.settings.workers == 2

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -13,25 +12,10 @@ from pgshoal.fleet.ledger import Kind
 from pgshoal.worker import clients
 from tests.support import messages as m
 from tests.worker.bench import Bench
-from tests.worker.neighbours import Neighbours
 
 TOO_MANY = "no more connections allowed (max_client_conn)"
 TOO_MANY_DB = "client connections exceeded (max_db_client_connections)"
 TOO_MANY_USER = "client connections exceeded (max_user_client_connections)"
-
-
-@pytest.fixture
-def fleets() -> Iterator[Any]:
-    """Makes workers that share a ledger."""
-    made: list[Neighbours] = []
-
-    def make(workers: int = 2, **settings: Any) -> Neighbours:
-        made.append(Neighbours(workers, **settings))
-        return made[-1]
-
-    yield make
-    for fleet in made:
-        fleet.close()
 
 
 def counted(bench: Bench, kind: Kind, name: str = "") -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -10,21 +9,6 @@ import pytest
 from pgshoal.worker.records import ServerState
 from tests.support import messages as m
 from tests.worker.bench import Bench
-from tests.worker.neighbours import Neighbours
-
-
-@pytest.fixture
-def fleets() -> Iterator[Any]:
-    """Makes workers that share a ledger."""
-    made: list[Neighbours] = []
-
-    def make(workers: int = 2, **settings: Any) -> Neighbours:
-        made.append(Neighbours(workers, **settings))
-        return made[-1]
-
-    yield make
-    for fleet in made:
-        fleet.close()
 
 
 def used(bench: Bench) -> int:

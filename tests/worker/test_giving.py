@@ -2,28 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
-
-import pytest
 
 from tests.support import messages as m
 from tests.worker.neighbours import Neighbours
 from tests.worker.test_budget import busy, used
-
-
-@pytest.fixture
-def fleets() -> Iterator[Any]:
-    """Makes workers that share a ledger."""
-    made: list[Neighbours] = []
-
-    def make(workers: int = 2, **settings: Any) -> Neighbours:
-        made.append(Neighbours(workers, **settings))
-        return made[-1]
-
-    yield make
-    for fleet in made:
-        fleet.close()
 
 
 def hold(fleet: Neighbours, number: int, count: int) -> list[int]:

@@ -2,27 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from tests.support import messages as m
-from tests.worker.bench import Bench, close
-
-
-@pytest.fixture
-def benches() -> Iterator[Any]:
-    """Makes workers and ends them."""
-    made: list[Bench] = []
-
-    def make(*args: Any, **settings: Any) -> Bench:
-        made.append(Bench(*args, **settings))
-        return made[-1]
-
-    yield make
-    for bench in made:
-        close(bench)
 
 
 @pytest.mark.parametrize(

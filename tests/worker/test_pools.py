@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -10,21 +9,6 @@ import pytest
 from pgshoal.config.model import UserConfig
 from pgshoal.engine.contract import PoolMode
 from tests.support import messages as m
-from tests.worker.bench import Bench, close
-
-
-@pytest.fixture
-def benches() -> Iterator[Any]:
-    """Makes workers and ends them."""
-    made: list[Bench] = []
-
-    def make(*args: Any, **settings: Any) -> Bench:
-        made.append(Bench(*args, **settings))
-        return made[-1]
-
-    yield make
-    for bench in made:
-        close(bench)
 
 
 def test_pools_are_keyed_by_database_and_server_user(benches: Any) -> None:

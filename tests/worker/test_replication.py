@@ -2,29 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from pgshoal.worker.records import ServerState
 from tests.support import messages as m
-from tests.worker.bench import Bench, close
 from tests.worker.replicas import QUERY, asked, enter, idle_server, streaming
-
-
-@pytest.fixture
-def benches() -> Iterator[Any]:
-    """Makes workers and ends them."""
-    made: list[Bench] = []
-
-    def make(*args: Any, **settings: Any) -> Bench:
-        made.append(Bench(*args, **settings))
-        return made[-1]
-
-    yield make
-    for bench in made:
-        close(bench)
 
 
 @pytest.mark.parametrize(("kind", "word"), [("database", "database"), ("true", "yes"), ("on", "yes"), ("1", "yes")])

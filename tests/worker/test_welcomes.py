@@ -2,31 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
-
-import pytest
 
 from pgshoal.worker.link import Place
 from tests.support import messages as m
 from tests.worker.alone import Alone
-from tests.worker.bench import Bench, close
+from tests.worker.bench import Bench
 
 TOLD = {"database": "app", "user": "alice", "parameters": [["server_version", "15.9"], ["TimeZone", "UTC"]]}
-
-
-@pytest.fixture
-def benches() -> Iterator[Any]:
-    """Makes workers and ends them."""
-    made: list[Bench] = []
-
-    def make(*args: Any, **settings: Any) -> Bench:
-        made.append(Bench(*args, **settings))
-        return made[-1]
-
-    yield make
-    for bench in made:
-        close(bench)
 
 
 def said(bench: Bench) -> list[Any]:
