@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from pgshoal.config.model import Config
 from pgshoal.fleet.channel import Channel
+from pgshoal.worker.log import Log
 
 
 @dataclass(slots=True, eq=False)
@@ -39,3 +42,19 @@ class Part(Protocol):
 
     def died(self, child: Child) -> None:
         """It is reaped and its channel is closed; what it had sent before has been heard."""
+
+
+class Keeper(Protocol):
+    """The little of the supervisor that a duty needs which can do without workers."""
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """Where everything here happens."""
+
+    @property
+    def log(self) -> Log:
+        """The fleet's log."""
+
+    @property
+    def config(self) -> Config:
+        """What is in effect now."""

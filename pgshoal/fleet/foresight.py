@@ -6,13 +6,13 @@ import asyncio
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final
 
 from pgshoal.config.model import Config
+from pgshoal.fleet.children import Keeper
 from pgshoal.fleet.probe import CannotAsk, Unreachable, ask
 from pgshoal.policy import foresight
 from pgshoal.policy.foresight import Place, ServerFacts, Verdict, place_text
-from pgshoal.worker.log import Log
 
 #: "off" in the environment: servers are not asked by a running fleet.
 SWITCH: Final = "PGSHOAL_FORESIGHT"
@@ -87,22 +87,6 @@ async def look(config: Config, memory: Memory) -> Outlook:
     await asyncio.gather(*(one(place) for place in places))
     in_order = {place: facts[place] for place in places if place in facts}
     return Outlook(foresight.assess(config, in_order), errors, foresight.missing(config, in_order))
-
-
-class Keeper(Protocol):
-    """What of the supervisor is needed here."""
-
-    @property
-    def loop(self) -> asyncio.AbstractEventLoop:
-        """Where everything here happens."""
-
-    @property
-    def log(self) -> Log:
-        """The fleet's log."""
-
-    @property
-    def config(self) -> Config:
-        """What is in effect now."""
 
 
 class Foresight:

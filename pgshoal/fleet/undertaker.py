@@ -12,13 +12,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from pgshoal.config import effective
-from pgshoal.config.model import Config, ServerTls
+from pgshoal.config.model import ServerTls
 from pgshoal.fleet import servertls
 from pgshoal.fleet.channel import Message
-from pgshoal.fleet.children import Child
+from pgshoal.fleet.children import Child, Keeper
 from pgshoal.fleet.delivery import SslRefused, deliver
 from pgshoal.fleet.escrow import Held, Host, ended, shut
-from pgshoal.worker.log import Log, place
+from pgshoal.worker.log import place
 
 #: Read from one socket in one turn of the loop.
 _READ: Final = 256 * 1024
@@ -44,20 +44,8 @@ class Slots(Protocol):
         """A dead seat counts no more in each row than this."""
 
 
-class Keeper(Protocol):
+class LedgerKeeper(Keeper, Protocol):
     """What of the supervisor is needed here."""
-
-    @property
-    def loop(self) -> asyncio.AbstractEventLoop:
-        """Where everything here happens."""
-
-    @property
-    def log(self) -> Log:
-        """The fleet's log."""
-
-    @property
-    def config(self) -> Config:
-        """What is in effect now."""
 
     @property
     def ledger(self) -> Slots:
@@ -67,7 +55,7 @@ class Keeper(Protocol):
 class Undertaker:
     """A duty of the supervisor: `escrow`, `backend`, `lost`, `bury` from workers, `gone` to them."""
 
-    def __init__(self, supervisor: Keeper) -> None:
+    def __init__(self, supervisor: LedgerKeeper) -> None:
         self._supervisor = supervisor
         self._loop = supervisor.loop
         self._children: dict[int, Child] = {}
