@@ -12,7 +12,7 @@ import socket
 import struct
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -80,6 +80,23 @@ Handler = Callable[[Message], None]
 Failed = Callable[[str, Exception], None]
 #: What a request is answered with; None if the other side is gone.
 Done = Callable[[Message | None], None]
+
+
+# The standard library's send_fds and recv_fds do not pass their flags on: what came would be inherited.
+
+
+def rights(fd: int) -> list[tuple[int, int, array.array[int]]]:
+    """The ancillary data that carries one descriptor."""
+    return [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [fd]))]
+
+
+def descriptors(parts: Iterable[tuple[int, int, bytes]]) -> Iterator[int]:
+    """The descriptors in what `recvmsg` gave; they are the caller's."""
+    for level, kind, raw in parts:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            found = array.array("i")
+            found.frombytes(raw[: len(raw) - len(raw) % found.itemsize])
+            yield from found
 
 
 class Channel:
@@ -180,11 +197,7 @@ class Channel:
             return
         except OSError:
             data, parts = b"", []
-        for level, kind, raw in parts:
-            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
-                found = array.array("i")
-                found.frombytes(raw[: len(raw) - len(raw) % found.itemsize])
-                self._fds.extend(found)
+        self._fds.extend(descriptors(parts))
         if not data:
             self._end()
             return
@@ -261,9 +274,8 @@ class Channel:
     def _flush(self) -> None:
         while self.open and self._out:
             packet, fd = self._out[0]
-            rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [fd]))] if fd >= 0 else []
             try:
-                sent = self._sock.sendmsg([packet], rights, socket.MSG_NOSIGNAL)
+                sent = self._sock.sendmsg([packet], rights(fd) if fd >= 0 else [], socket.MSG_NOSIGNAL)
             except BlockingIOError:
                 self._loop.add_writer(self._sock.fileno(), self._writable)
                 return

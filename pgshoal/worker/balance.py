@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from pgshoal.fleet.channel import descriptors, rights
 from pgshoal.fleet.ledger import Kind
 from pgshoal.policy.balance import Churn, Gauge, Load, Placement, diverts
 from pgshoal.worker import steer
@@ -211,7 +212,7 @@ class Balance:
                 kind, parts, _, _ = box.recvmsg(1, _ONE_FD, socket.MSG_CMSG_CLOEXEC)
             except (BlockingIOError, InterruptedError):
                 break
-            for fd in _descriptors(parts):
+            for fd in descriptors(parts):
                 self._placement.add(self._worker.fleet.number)
                 self._adopt(fd, self._worker.listeners.like(kind == _TCP))
             if not kind:
@@ -277,17 +278,8 @@ def _letter_bytes() -> int:
 
 
 def _write(slot: socket.socket, fd: int, kind: bytes) -> None:
-    rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [fd]))]
-    slot.sendmsg([kind], rights, socket.MSG_NOSIGNAL | socket.MSG_DONTWAIT)
+    slot.sendmsg([kind], rights(fd), socket.MSG_NOSIGNAL | socket.MSG_DONTWAIT)
 
 
 def _cpu_us(pid: int) -> int:
     return int((_PROC / str(pid) / "schedstat").read_text().split()[0]) // 1000
-
-
-def _descriptors(parts: list[tuple[int, int, bytes]]) -> Iterator[int]:
-    for level, kind, raw in parts:
-        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
-            found = array.array("i")
-            found.frombytes(raw[: len(raw) - len(raw) % found.itemsize])
-            yield from found
