@@ -148,7 +148,8 @@ def test_cancel_storm(pg15: Postgres, engine: str) -> None:
             for _ in range(25):
                 c.send(m.query("select pg_sleep(0.02)"))
                 if pick.random() < 0.8:
-                    time.sleep(pick.uniform(0, 0.02))
+                    # Of ten clients four run; a request for one that waits changes nothing.
+                    time.sleep(pick.uniform(0, 0.08))
                     cancel(pooler, c.key)
                 kinds = [message.kind for message in c.read_until("Z")]
                 outcomes.append("".join(kinds))
