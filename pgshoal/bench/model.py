@@ -210,5 +210,6 @@ class Row:
     series: Mapping[str, Sequence[float]] = field(default_factory=dict)
     clients: Sequence[Mapping[str, Any]] = ()
     latencies: str = ""
+    budget: int | None = None  # the cell's, for the line in charts of connection counts
     invalid: tuple[str, ...] = ()
     error: str = ""

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from pgshoal.bench import pgbouncer, process, runners
 from pgshoal.bench.experiments import Experiment, chosen
-from pgshoal.bench.results import Book, Row, Verdict, table, verdicts
+from pgshoal.bench.old_results import Book, Row, Verdict, table, verdicts
 from pgshoal.bench.stand import ENGINES, REFERENCE, Sizes, Stand
 from pgshoal.demo.pooler import Pooler
 from pgshoal.demo.programs import ProgramsMissing

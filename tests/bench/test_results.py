@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from pgshoal.bench.experiments import EXPERIMENTS, Experiment, Metric
-from pgshoal.bench.results import Book, Row, table, verdicts
+from pgshoal.bench.old_results import Book, Row, table, verdicts
 
 SIMPLE_16 = next(e for e in EXPERIMENTS if e.name == "simple-16")
 
