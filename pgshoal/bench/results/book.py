@@ -1,4 +1,4 @@
-"""The folder of one run: every row as soon as it is made, all latency samples beside it, and the facts about the run."""
+"""The folder of one run: each row as soon as it is made, its latency samples beside it, the facts about the run."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from pgshoal.bench.model import Row
 
 ROWS, FACTS, LATENCIES = "rows.jsonl", "run.json", "latencies"
 FIELDS = frozenset(field.name for field in fields(Row))
+UNSAFE = re.compile(r"[^\w.=-]+")
 SECRET = ("password", "secret")
 
 
@@ -43,7 +44,7 @@ class Book:
     def add(self, row: Row, latencies: NDArray[np.float32] | None = None) -> Row:
         """Appends a row at once, so that an interrupted run keeps what it has; the row with its file of samples."""
         if latencies is not None and len(latencies):
-            row = replace(row, latencies=f"{LATENCIES}/{re.sub(r'[^\w.=-]+', '_', row.key)}-{row.repeat}.npy")
+            row = replace(row, latencies=f"{LATENCIES}/{UNSAFE.sub('_', row.key)}-{row.repeat}.npy")
             (self.folder / LATENCIES).mkdir(parents=True, exist_ok=True)
             np.save(self.folder / row.latencies, np.asarray(latencies, dtype=np.float32))
         with (self.folder / ROWS).open("a") as out:
