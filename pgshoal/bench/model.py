@@ -103,10 +103,15 @@ class Scene:
     folder: Path  # scratch of this run alone; removed after it
 
 
+class NotHere(Exception):
+    """A run that cannot be made on this machine, or against this server; the text says what is missing."""
+
+
 class Load(Protocol):
     """A kind of traffic, as a frozen dataclass of its sizes; `run` marks the load interval with the scene's meter.
 
-    RuntimeError or OSError when it cannot be done; what clients suffer from the target is an Outcome, not an error.
+    RuntimeError or OSError when it fails, NotHere when it cannot be done here; what clients suffer from the target is
+    an Outcome, not an error.
     """
 
     #: How many processors the load generator can fill: its threads or processes.
@@ -186,6 +191,7 @@ class Experiment:
     server: Mapping[str, str] = field(default_factory=dict)  # of PostgreSQL; only for one that the kit runs
     files: tuple[str, ...] = ()  # the laptop harness's CSV files that this experiment writes
     keep_up: bool = False  # targets stay started through all repeats, so that rounds alternate quickly
+    repeats_most: int = 0  # for figures that do not scatter; 0: as many as asked for
 
 
 @dataclass(frozen=True)

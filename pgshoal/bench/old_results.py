@@ -11,7 +11,7 @@ from pathlib import Path
 from rich import box
 from rich.table import Table
 
-from pgshoal.bench.experiments import Experiment, Metric
+from pgshoal.bench.old_experiments import Experiment, Metric
 
 
 @dataclass(frozen=True)

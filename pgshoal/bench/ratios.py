@@ -12,7 +12,7 @@ from pathlib import Path
 from rich.console import Console
 
 from pgshoal.bench import pgbouncer, process, runners
-from pgshoal.bench.experiments import Experiment, chosen
+from pgshoal.bench.old_experiments import Experiment, chosen
 from pgshoal.bench.old_results import Book, Row, Verdict, table, verdicts
 from pgshoal.bench.stand import ENGINES, REFERENCE, Sizes, Stand
 from pgshoal.demo.pooler import Pooler

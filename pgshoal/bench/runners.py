@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from pgshoal.bench import process, stranded
-from pgshoal.bench.experiments import MB, Experiment
+from pgshoal.bench.old_experiments import MB, Experiment
 from pgshoal.bench.fleets import pids
 from pgshoal.bench.raw import RawClient
 from pgshoal.bench.stand import Stand

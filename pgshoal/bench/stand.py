@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from pgshoal.bench import pgbouncer
 from pgshoal.bench.deaf import DeafServer
-from pgshoal.bench.experiments import Experiment
+from pgshoal.bench.old_experiments import Experiment
 from pgshoal.bench.fleets import FLEETS, fleet
 from pgshoal.demo import pgbench, programs
 from pgshoal.demo.account import run, unprivileged

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pgshoal.bench.experiments import EXPERIMENTS, Metric, chosen
+from pgshoal.bench.old_experiments import EXPERIMENTS, Metric, chosen
 from pgshoal.bench.runners import RUNNERS
 
 

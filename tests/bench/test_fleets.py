@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pgshoal.bench.experiments import EXPERIMENTS
+from pgshoal.bench.old_experiments import EXPERIMENTS
 from pgshoal.bench.fleets import FLEETS, PGBOUNCERS, PROCESSES, PgBouncers, fleet
 from pgshoal.bench.stand import COMMON
 

@@ -8,7 +8,7 @@ from typing import Any, Self, cast
 import pytest
 
 from pgshoal.bench import ratios, runners
-from pgshoal.bench.experiments import EXPERIMENTS, Experiment
+from pgshoal.bench.old_experiments import EXPERIMENTS, Experiment
 from pgshoal.bench.stand import Sizes, Stand
 
 SIMPLE_16 = next(e for e in EXPERIMENTS if e.name == "simple-16")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from pgshoal.bench.experiments import EXPERIMENTS, Experiment, Metric
+from pgshoal.bench.old_experiments import EXPERIMENTS, Experiment, Metric
 from pgshoal.bench.old_results import Book, Row, table, verdicts
 
 SIMPLE_16 = next(e for e in EXPERIMENTS if e.name == "simple-16")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from pgshoal.bench import runners
-from pgshoal.bench.experiments import EXPERIMENTS
+from pgshoal.bench.old_experiments import EXPERIMENTS
 from pgshoal.bench.fleets import pids
 from pgshoal.bench.stand import Sizes, Stand
 from pgshoal.demo.pooler import Pooler
