@@ -6,8 +6,8 @@ import argparse
 import sys
 from pathlib import Path
 
+from pgshoal.bench.old_stand import ENGINES
 from pgshoal.bench.ratios import main
-from pgshoal.bench.stand import ENGINES
 
 
 def arguments() -> argparse.Namespace:

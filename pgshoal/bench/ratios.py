@@ -11,10 +11,11 @@ from pathlib import Path
 
 from rich.console import Console
 
-from pgshoal.bench import pgbouncer, process, runners
+from pgshoal.bench import process, runners
 from pgshoal.bench.old_experiments import Experiment, chosen
 from pgshoal.bench.old_results import Book, Row, Verdict, table, verdicts
-from pgshoal.bench.stand import ENGINES, REFERENCE, Sizes, Stand
+from pgshoal.bench.old_stand import ENGINES, REFERENCE, Sizes, Stand
+from pgshoal.bench.targets import pgbouncer
 from pgshoal.demo.pooler import Pooler
 from pgshoal.demo.programs import ProgramsMissing
 from pgshoal.demo.show import interruptible

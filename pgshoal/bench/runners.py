@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable, Mapping
 
 from pgshoal.bench import process, stranded
-from pgshoal.bench.old_experiments import MB, Experiment
 from pgshoal.bench.fleets import pids
+from pgshoal.bench.old_experiments import MB, Experiment
+from pgshoal.bench.old_stand import Stand
 from pgshoal.bench.raw import RawClient
-from pgshoal.bench.stand import Stand
 from pgshoal.demo import pgbench
 from pgshoal.demo.pgbench import Report
 from pgshoal.demo.pooler import START_LIMIT_S, Pooler

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pgshoal.bench.old_experiments import EXPERIMENTS
 from pgshoal.bench.fleets import FLEETS, PGBOUNCERS, PROCESSES, PgBouncers, fleet
-from pgshoal.bench.stand import COMMON
+from pgshoal.bench.old_experiments import EXPERIMENTS
+from pgshoal.bench.old_stand import COMMON
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 
 from pgshoal.bench import ratios, runners
 from pgshoal.bench.old_experiments import EXPERIMENTS, Experiment
-from pgshoal.bench.stand import Sizes, Stand
+from pgshoal.bench.old_stand import Sizes, Stand
 
 SIMPLE_16 = next(e for e in EXPERIMENTS if e.name == "simple-16")
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from pgshoal.bench import runners
-from pgshoal.bench.old_experiments import EXPERIMENTS
 from pgshoal.bench.fleets import pids
-from pgshoal.bench.stand import Sizes, Stand
+from pgshoal.bench.old_experiments import EXPERIMENTS
+from pgshoal.bench.old_stand import Sizes, Stand
 from pgshoal.demo.pooler import Pooler
 
 BY_NAME = {experiment.name: experiment for experiment in EXPERIMENTS}

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from pgshoal.bench import pgbouncer
+from pgshoal.bench.targets import pgbouncer
 from pgshoal.demo.pooler import Pooler as AnyPooler
 from tests.conftest import wanted_engines
 from tests.e2e.test_hba import told

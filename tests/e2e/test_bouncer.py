@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from pgshoal.bench import pgbouncer
+from pgshoal.bench.targets import pgbouncer
 from tests.e2e.conftest import until
 from tests.support.invoking import ROOT, Invocations, Ours, Outcome, Theirs, wait_for_end
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from pgshoal.bench import pgbouncer
+from pgshoal.bench.targets import pgbouncer
 from pgshoal.demo.account import Account, unprivileged
 from pgshoal.demo.cluster import free_port
 

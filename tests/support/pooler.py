@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 from psycopg.rows import dict_row
 
-from pgshoal.bench import pgbouncer
+from pgshoal.bench.targets import pgbouncer
 from pgshoal.demo import pooler as base
 from tests.support.certs import Certificate
 from tests.support.postgres import PASSWORDS, Postgres

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pgshoal.bench import pgbouncer
+from pgshoal.bench.targets import pgbouncer
 from tests.support.certs import Authority
 from tests.support.pooler import PgBouncer, database, tls_client_side
 from tests.support.postgres import PASSWORDS, Postgres

@@ -11,10 +11,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from pgshoal.bench import pgbouncer
 from pgshoal.bench.deaf import DeafServer
-from pgshoal.bench.old_experiments import Experiment
 from pgshoal.bench.fleets import FLEETS, fleet
+from pgshoal.bench.old_experiments import Experiment
+from pgshoal.bench.targets import pgbouncer
 from pgshoal.demo import pgbench, programs
 from pgshoal.demo.account import run, unprivileged
 from pgshoal.demo.cluster import TRUST, Cluster

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pgshoal.bench import pgbouncer
+from pgshoal.bench.targets import pgbouncer
 
 
 @pytest.fixture(autouse=True)

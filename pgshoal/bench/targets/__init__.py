@@ -1,0 +1,1 @@
+"""Targets: what a load is run against, put together and started by the kit."""
