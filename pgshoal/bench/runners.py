@@ -6,8 +6,9 @@ import statistics
 import time
 from collections.abc import Callable, Mapping
 
-from pgshoal.bench import process, stranded
+from pgshoal.bench import stranded
 from pgshoal.bench.fleets import pids
+from pgshoal.bench.measure import process
 from pgshoal.bench.old_experiments import MB, Experiment
 from pgshoal.bench.old_stand import Stand
 from pgshoal.bench.raw import RawClient

@@ -7,7 +7,7 @@ import resource
 import subprocess
 import sys
 
-from pgshoal.bench import process
+from pgshoal.bench.measure import process
 
 GREEDY = (
     "import sys; x = bytearray(80 << 20); x[::4096] = b'x' * len(x[::4096]); del x; print('done'); sys.stdin.read()"
