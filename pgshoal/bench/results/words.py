@@ -1,0 +1,78 @@
+"""Figures in words: as many digits as tell something, units by the names of figures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pgshoal.bench.model import Value
+
+TITLES = {
+    "tps": "transactions/s",
+    "units_per_s": "units/s",
+    "throughput_mib_s": "exports, MiB/s",
+    "api_rate": "API requests/s",
+    "cpu_us_per_tx": "pooler CPU, µs/tx",
+    "pooler_cores": "pooler, cores",
+    "postgres_cores": "PostgreSQL, cores",
+    "load_cores": "load, cores",
+    "latency_mean_ms": "mean, ms",
+    "latency_stddev_ms": "stddev, ms",
+    "connect_ms": "connect, ms",
+    "cancel_ms": "cancel, ms",
+    "p999_ms": "p99.9, ms",
+    "postgres_rss_mb": "PostgreSQL RSS, MB",
+    "pooler_rss_mb": "pooler RSS, MB",
+    "backends_max": "backends, most",
+    "backends_mean": "backends, mean",
+    "machine_idle": "machine idle",
+}
+UNITS = {"_ms": "ms", "_mb": "MB", "_s": "s"}
+
+
+def number(value: float | None) -> str:
+    """A figure with three or four digits that count; a dash where there is none."""
+    if value is None:
+        return "-"
+    size = abs(value)
+    if size >= 100 or value == int(value):
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if size >= 10 else f"{value:.2f}" if size >= 0.1 else f"{value:.3g}"
+
+
+def percent(share: float | None) -> str:
+    """A share as a percentage; a dash where there is none."""
+    return "-" if share is None else f"{share * 100:.1f} %"
+
+
+def title(figure: str, unit: str = "") -> str:
+    """The heading of a figure: known ones by their words, others by name and unit."""
+    if figure in TITLES:
+        return TITLES[figure]
+    for ending, known in UNITS.items():
+        if figure.endswith(ending) and unit in ("", known):
+            return f"{figure.removesuffix(ending).replace('_', ' ')}, {known}"
+    return f"{figure.replace('_', ' ')}, {unit}" if unit else figure.replace("_", " ")
+
+
+def times(ratio: float) -> str:
+    """A ratio in a sentence: `2.5 times`, `0.66 times`, `as much`."""
+    return f"{ratio:.1f} times" if ratio >= 1.95 else f"{ratio:.2f} times"
+
+
+def listed(parts: list[str]) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}" if parts else ""
+
+
+def of_variant(variant: Mapping[str, Value]) -> str:
+    """A variant as people say it: `256 clients`, `TLS both`, `script one`."""
+    return ", ".join(word(name, value) for name, value in variant.items())
+
+
+def word(name: str, value: Value) -> str:
+    """One part of a variant; numbers come before what they count."""
+    if name == "tls":
+        return f"TLS {value}"
+    if isinstance(value, str):
+        return f"{name} {value}"
+    return f"{value:,} {name[:-1] if value == 1 and name.endswith('s') else name}".replace("_", " ")
