@@ -103,7 +103,7 @@ class Scene:
     folder: Path  # scratch of this run alone; removed after it
 
 
-class NotHere(Exception):
+class NotHere(RuntimeError):
     """A run that cannot be made on this machine, or against this server; the text says what is missing."""
 
 

@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
+
+import psycopg
 
 from pgshoal.bench.knobs import Knobs
-from pgshoal.bench.model import Cell, Experiment, Row
-from pgshoal.bench.run.matrix import Planned
+from pgshoal.bench.measure.validity import examine
+from pgshoal.bench.model import Cell, Experiment, NotHere, Row
+from pgshoal.bench.results.book import Book
+from pgshoal.bench.run import facts, single
+from pgshoal.bench.run.lacking import lacking
+from pgshoal.bench.run.matrix import Planned, Stage, open_runs, plan, stages
+from pgshoal.bench.run.standing import Standing
+from pgshoal.bench.stand import Stand
+
+#: What ends a run, or the rest of an experiment, but not the others.
+FAILURES: Final = (RuntimeError, OSError, ValueError, subprocess.SubprocessError, psycopg.Error)
+#: Checks that need all repeats.
+LATE: Final = frozenset({"steady"})
 
 
 class Tell(Protocol):
@@ -28,7 +42,7 @@ class Tell(Protocol):
         """A run was made, or failed."""
 
     def finished(self, experiment: Experiment, rows: Sequence[Row]) -> None:
-        """All runs of an experiment are made and checked."""
+        """All runs of an experiment are made and checked, or as many as there will be."""
 
     def failed(self, name: str, reason: str) -> None:
         """An experiment, or the rest of it, was given up."""
@@ -42,7 +56,103 @@ class Ended:
     left_out: dict[str, str] = field(default_factory=dict)  # by the cell's key
     failed: dict[str, str] = field(default_factory=dict)  # by the experiment's name
 
+    @property
+    def all_well(self) -> bool:
+        """Whether nothing failed; what cannot be run here is no failure, nor are clients that a target lost."""
+        return not self.failed and not any(row.error for row in self.rows)
+
 
 def run(experiments: Sequence[Experiment], knobs: Knobs, folder: Path, resume: bool, tell: Tell) -> Ended:
     """Makes all runs that the folder does not hold yet; KeyboardInterrupt leaves the rows made so far in it."""
-    raise NotImplementedError
+    book = Book(folder)
+    done = book.done() if resume else set()
+    with Stand(knobs) as stand:
+        work = Work(stand, book, knobs, tell)
+        todo = work.planned(experiments, done)
+        book.begin(facts.about(stand, knobs, experiments, work.ended.left_out))
+        tell.planned([one for stage in todo for one in stage.runs], facts.guess_s(knobs))
+        try:
+            for stage in todo:
+                work.make(stage)
+        finally:
+            work.settle(experiments)
+            work.ended.rows = book.rows()
+    return work.ended
+
+
+class Work:
+    """One call of `run`, on a stand that stands."""
+
+    def __init__(self, stand: Stand, book: Book, knobs: Knobs, tell: Tell) -> None:
+        self.stand, self.book, self.knobs, self.tell = stand, book, knobs, tell
+        self.ended = Ended()
+        self._cells: dict[str, Cell] = {}
+
+    def planned(self, experiments: Sequence[Experiment], done: set[tuple[str, int]]) -> list[Stage]:
+        """The stages to be made, without what is done and what cannot be done here."""
+        plans: list[tuple[Experiment, list[Planned]]] = []
+        for experiment in experiments:
+            try:
+                every = plan(experiment, self.knobs, self.knobs.int("seed"))
+            except FAILURES as error:
+                self._give_up(experiment, error)
+                continue
+            self._cells.update({one.cell.key: one.cell for one in every})
+            for cell in {one.cell.key: one.cell for one in every}.values():
+                if reason := lacking(self.stand, cell, self.knobs):
+                    self._leave_out(cell, reason)
+            here = [one for one in every if one.cell.key not in self.ended.left_out]
+            plans.append((experiment, open_runs(here, done)))
+        return stages(plans)
+
+    def make(self, stage: Stage) -> None:
+        """All runs of a stage; one that fails is a row, a server that cannot be prepared ends the stage."""
+        try:
+            with Standing(self.stand, self.knobs, stage.experiment) as standing:
+                for one in stage.runs:
+                    if one.cell.key not in self.ended.left_out:
+                        standing.prepare()
+                        self._make_one(stage.experiment, one, standing)
+        except FAILURES as error:
+            self._give_up(stage.experiment, error)
+        if stage.last:
+            self._settle_one(stage.experiment)
+
+    def _make_one(self, experiment: Experiment, one: Planned, standing: Standing) -> None:
+        self.tell.begins(one)
+        try:
+            row, latencies = single.make(one, standing, self.knobs)
+        except NotHere as reason:
+            self._leave_out(one.cell, str(reason))
+            return
+        except FAILURES as error:
+            row, latencies = single.failed(one, standing.ending(error)), None
+        checks = tuple(name for name in experiment.checks if name not in LATE)
+        if not row.error:
+            row = replace(row, invalid=tuple(examine(row, (), one.cell, checks)))
+        self.tell.ended(self.book.add(row, latencies))
+
+    def settle(self, experiments: Sequence[Experiment]) -> None:
+        """Checks what an interrupt has left unchecked."""
+        for experiment in experiments:
+            self._settle_one(experiment)
+
+    def _settle_one(self, experiment: Experiment) -> None:
+        """The checks once more, now that each row has its peers."""
+        rows = self.book.rows()
+        mine = [row for row in rows if row.experiment == experiment.name and not row.error]
+        for row in mine:
+            if row.key in self._cells:
+                peers = [peer for peer in mine if peer.key == row.key]
+                found = tuple(examine(row, peers, self._cells[row.key], experiment.checks))
+                rows[rows.index(row)] = replace(row, invalid=found)
+        self.book.replace(rows)
+        self.tell.finished(experiment, [row for row in rows if row.experiment == experiment.name])
+
+    def _leave_out(self, cell: Cell, reason: str) -> None:
+        self.ended.left_out[cell.key] = reason
+        self.tell.left_out(cell, reason)
+
+    def _give_up(self, experiment: Experiment, error: BaseException) -> None:
+        self.ended.failed[experiment.name] = str(error)
+        self.tell.failed(experiment.name, str(error))
