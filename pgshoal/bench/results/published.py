@@ -50,7 +50,7 @@ def measured(name: str, published: Published, groups: Sequence[Group]) -> Iterat
 
 
 def families(top: Pick, bottom: Pick | None, groups: Sequence[Group]) -> Iterable[str]:
-    """The targets looked at: those of the kind asked for; where none is, all but the kind that they are held against."""
+    """The targets looked at: of the kind asked for; where none is, all but the kind that they are held against."""
     if top.kind:
         return dict.fromkeys(group.family for group in groups if group.first.kind == top.kind)
     base = bottom.kind if bottom else ""
