@@ -72,6 +72,11 @@ class Cluster:
             raise RuntimeError("this PostgreSQL is not running")
         return self._process.pid
 
+    @property
+    def running(self) -> bool:
+        """Whether the postmaster is alive."""
+        return self._process is not None and self._process.poll() is None
+
     def create(self) -> None:
         """Runs initdb and writes the configuration."""
         if self.account is not None:
