@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -113,25 +113,30 @@ class Group:
         return statistics.median(good for good, _ in counts), statistics.median(all_ - good for good, all_ in counts)
 
 
-def groups(book: Book, rows: Iterable[Row] | None = None) -> list[Group]:
-    """The cells of a folder with all their runs, in the order of tables: experiment, variant, target."""
+def groups(book: Book) -> list[Group]:
+    """The cells of a folder with all their runs and what their samples say, in the order of tables."""
+    return [with_samples(book, group) for group in gathered(book.rows())]
+
+
+def gathered(rows: Iterable[Row]) -> list[Group]:
+    """The cells that these rows are runs of: by experiment, variant and target."""
     by_key: dict[str, list[Row]] = {}
-    for row in book.rows() if rows is None else rows:
+    for row in rows:
         by_key.setdefault(row.key, []).append(row)
-    found = [together(book, sorted(runs, key=lambda row: row.repeat)) for runs in by_key.values()]
+    found = [Group(tuple(sorted(runs, key=lambda row: row.repeat))) for runs in by_key.values()]
     experiments = list(dict.fromkeys(group.first.experiment for group in found))
     return sorted(found, key=lambda group: (experiments.index(group.first.experiment), *place(group.first)))
 
 
-def together(book: Book, runs: Sequence[Row]) -> Group:
+def with_samples(book: Book, group: Group) -> Group:
     """One cell; its samples are read once and let go, as they may be many millions."""
-    samples = book.samples(counted(runs))
+    samples = book.samples(group.counted)
     if not len(samples):
-        return Group(tuple(runs))
+        return group
     samples.sort()
     pooled = {name: float(np.percentile(samples, at)) for name, at in PERCENTILES.items()}
     pooled |= {"max_ms": float(samples[-1]), "samples": float(len(samples))}
-    return Group(tuple(runs), np.percentile(samples, reachable(len(samples))), pooled)
+    return replace(group, curve=np.percentile(samples, reachable(len(samples))), pooled=pooled)
 
 
 def reachable(samples: int) -> NDArray[np.float64]:

@@ -1,0 +1,59 @@
+"""Tables in colour for the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich import box
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from pgshoal.bench.model import Experiment, Row
+from pgshoal.bench.results import tables, verdicts
+from pgshoal.bench.results.combine import Group, gathered
+from pgshoal.bench.results.published import Beside
+from pgshoal.bench.results.words import number
+
+HEADLINES = tables.HEADLINES
+
+
+def table(experiment: Experiment, rows: Sequence[Row]) -> RichTable:
+    """The medians of an experiment's rows as far as they have been made."""
+    return of_groups(experiment, gathered(rows))
+
+
+def of_groups(experiment: Experiment, groups: Sequence[Group]) -> RichTable:
+    """The medians of cells; what rests on no valid run is dim."""
+    content = tables.medians(experiment, groups)
+    out = plain(experiment.title, content.headings, content.texts)
+    for at, line in enumerate(content.lines):
+        out.add_row(*map(Text, line), style="dim" if at in content.doubtful else None)
+    return out
+
+
+def of_verdicts(title: str, found: Sequence[verdicts.Verdict]) -> RichTable:
+    """Ratios against their bounds; green where met, red where missed."""
+    out = plain(title, verdicts.HEADINGS, 3)
+    styles = {True: "green", False: "red", None: ""}
+    for at, verdict in enumerate(found):
+        last = at + 1 == len(found) or found[at + 1].experiment is not verdict.experiment
+        out.add_row(*map(Text, verdict.cells()), style=styles[verdict.met], end_section=last)
+    return out
+
+
+def of_published(found: Sequence[Beside]) -> RichTable:
+    """Published figures beside ours."""
+    out = plain("published / here", ("experiment", "figure", "target", "published", "here", "here / published"), 3)
+    for one in found:
+        factor = "" if one.factor is None else f"{one.factor:.2f}"
+        cells = (one.experiment, one.published.text, one.family, number(one.published.value), number(one.here), factor)
+        out.add_row(*map(Text, cells), style=None if one.valid else "dim")
+    return out
+
+
+def plain(title: str, headings: Sequence[str], texts: int) -> RichTable:
+    """A table without frames; the first columns are words, the others numbers."""
+    out = RichTable(title=Text(title), title_justify="left", box=box.SIMPLE, padding=(0, 1, 0, 0), pad_edge=False)
+    for at, heading in enumerate(headings):
+        out.add_column(heading, justify="left" if at < texts else "right", no_wrap=at >= texts)
+    return out
