@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+import psycopg
+
+from pgshoal.bench.measure.database import Counts, Database
+from pgshoal.bench.measure.reading import Parties, Reading, named, pooler_s
+from pgshoal.bench.measure.sampler import Sampler
 
 if TYPE_CHECKING:
     from pgshoal.bench.model import Outcome
@@ -26,29 +32,86 @@ class Meter:
     """For one run. What cannot be had is absent; nothing here raises because PostgreSQL or the pooler has ended."""
 
     def __init__(self, stand: Stand, opened: Opened) -> None:
-        raise NotImplementedError
+        self._stand = stand
+        self._opened = opened
+        self._generators: set[int] = set()
+        self._parties = Parties({}, None, self._generators)
+        self._births: Mapping[int, int | None] = {}
+        self._database: Database | None = None
+        self._born_s = 0.0
+        self._begun: Counts | None = None
+        self._sampler: Sampler | None = None
+        self._measured = Measured()
+        self._whole_run: dict[str, float] = {}
 
     def begin(self) -> None:
         """Before the load: everything is up. Connects, notes who is alive and what PostgreSQL has counted so far."""
-        raise NotImplementedError
+        self._parties = Parties(named(self._opened.roots()), self._stand.postmaster_pid, self._generators)
+        self._births = self._parties.births()
+        self._database = Database(self._stand)
+        self._born_s = self._database.born_s()
+        self._begun = self._database.counts()
 
     def end(self) -> None:
         """After the load: who has ended, and what PostgreSQL counted in all. Closes; may be called twice.
 
         A server that the kit runs is rid of the idle server connections of poolers: they report what they counted.
         """
-        raise NotImplementedError
+        database, self._database = self._database, None
+        if database is None:
+            return
+        now = self._parties.births()
+        ended = [pid for pid, birth in self._births.items() if birth is None or now[pid] != birth]
+        of_pooler = sum(pid != self._parties.postmaster for pid in ended)
+        self._whole_run["pooler_ended"] = float(of_pooler or not self._opened.running)
+        restarted = self._parties.postmaster in ended
+        try:
+            restarted = restarted or database.born_s() != self._born_s
+            if not restarted and self._begun and database.settle() and (counts := database.counts()):
+                self._whole_run["commits"] = counts.commits - self._begun.commits
+        except psycopg.Error:
+            restarted = True
+        finally:
+            database.close()
+        self._whole_run["postgres_ended"] = float(restarted)
 
     @contextmanager
     def interval(self) -> Iterator[None]:
         """The load interval; RuntimeError when entered a second time."""
-        raise NotImplementedError
-        yield
+        if self._sampler is not None:
+            raise RuntimeError("a run has one load interval")
+        memory = {"pooler": self._parties.of_pooler, "postgres": self._parties.of_postgres}
+        self._sampler = sampler = Sampler(self._database, memory)
+        begun = self._counts()
+        sampler.start()
+        first = Reading.of(self._parties)
+        try:
+            yield
+        finally:
+            last = Reading.of(self._parties)
+            sampler.stop()
+            figures = {**last.figures_since(first), **sampler.figures()}
+            if begun and (ended := self._counts()):
+                figures["blocks_read"] = ended.blocks_read - begun.blocks_read
+                figures["blocks_hit"] = ended.blocks_hit - begun.blocks_hit
+            self._measured = Measured(figures, last.cpu_s_since(first), sampler.series())
+
+    def _counts(self) -> Counts | None:
+        with suppress(psycopg.Error):
+            return self._database.counts() if self._database else None
+        return None
 
     def generator(self, *pids: int) -> None:
         """Processes that make load beside our own: told before the interval, or when started inside it."""
-        raise NotImplementedError
+        self._generators.update(pids)
 
     def measured(self, outcome: Outcome | None = None) -> Measured:
         """After `end`. With the load's outcome also `transactions`, `sent_in_all` and `cpu_us_per_tx`."""
-        raise NotImplementedError
+        figures = {**self._measured.figures, **self._whole_run}
+        if outcome is not None:
+            figures["transactions"] = outcome.transactions
+            if outcome.sent_in_all is not None:
+                figures["sent_in_all"] = outcome.sent_in_all
+            if outcome.transactions and "pooler_cores" in figures:
+                figures["cpu_us_per_tx"] = pooler_s(self._measured.cpu_s) * 1e6 / outcome.transactions
+        return Measured(figures, self._measured.cpu_s, self._measured.series)
