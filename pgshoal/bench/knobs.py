@@ -170,12 +170,15 @@ TABLE: Final[Sequence[Knob]] = (
     _own("exports", "int", "4", "2", "streams that export beside them", least=1),
     _own("export_mb", "int", "150", "50", "megabytes of one export", least=1),
     _own("mixed_processes", "int", "4", None, "processes of `mixed`; isolated: one of them for exports", least=2),
+    _own("scale", "int", "5", None, "of pgbench's tables", least=1),
     # Cancels, nodes, comparison.
     _own("cancel_attempts", "int", "100", "40", "cancels of `cancel`", least=1),
     _own("cancel_processes", "int", "4", None, "processes of `cancel` where there are several", least=2),
     _own("nodes_clients", "int", "20", "8", "pgbench's clients of `nodes`", least=1),
     _own("idle_clients", "int", "10000", "2000", "clients whose memory is measured", least=1),
     _own("copy_mb", "int", "150", None, "megabytes of one COPY", least=1),
+    _own("only", "text", "", None, "cases of `compare`, by the beginnings of their names"),
+    Knob("engines", "texts", "uring,epoll,python", "auto", (), "engines of `compare`", choices=ENGINES),
     _own("compare_seconds", "float", "5", "2", "length of the load interval of `compare`", least=0.1),
     _own("compare_processes", "int", "4", None, "processes of the fleets of `compare`", least=2),
 )

@@ -8,20 +8,19 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Final, Self
+
+import psycopg
 
 from pgshoal.bench.deaf import DeafServer
 from pgshoal.bench.knobs import Knobs
 from pgshoal.bench.model import NotHere
 from pgshoal.bench.targets.servers import PASSWORD, SCRAM_USER, Server, Standby, local_postmaster
-from pgshoal.bench.targets.tables import BY_INDEX, MARK, TABLES, What, scale
+from pgshoal.bench.targets.tables import BY_INDEX, MARK, TABLES, What
 from pgshoal.bench.targets.tls import certificates
 from pgshoal.demo import pgbench, programs
 from pgshoal.demo.account import run, unprivileged
 from pgshoal.demo.cluster import Cluster
-
-if TYPE_CHECKING:
-    import psycopg
 
 #: PostgreSQL knows the kit's own connections by this name; they are left out of all counts.
 APPLICATION: Final = "pgshoal bench"
@@ -119,9 +118,7 @@ class Stand:
         self._stack.callback(self._drop_tables)
 
     def connect(self, **more: Any) -> psycopg.Connection[Any]:
-        """A connection of the kit's own, autocommit, past any pooler; RuntimeError when PostgreSQL does not answer."""
-        import psycopg
-
+        """A connection of the kit's own, autocommit, past any pooler; psycopg.Error when PostgreSQL does not answer."""
         facts: dict[str, Any] = {
             "host": self.cluster.socket_dir if self.cluster else self.host,
             "port": self.port,
@@ -131,25 +128,17 @@ class Stand:
             "application_name": APPLICATION,
             "connect_timeout": 10,
         }
-        try:
-            return psycopg.connect(autocommit=True, **{**facts, **more})
-        except psycopg.OperationalError as error:
-            raise RuntimeError(f"PostgreSQL at {self.host} port {self.port}: {error}") from None
+        return psycopg.connect(autocommit=True, **{**facts, **more})
 
     def sql(self, text: str) -> str:
         """Runs statements; the rows of the last one that has any, unaligned: `|` between columns, a line for each."""
-        import psycopg
-
         with self.connect() as conn:
-            try:
-                cursor, found = conn.execute(text.encode()), ""
-                while True:
-                    if cursor.description:
-                        found = "\n".join("|".join(map(shown, row)) for row in cursor.fetchall())
-                    if not cursor.nextset():
-                        return found
-            except psycopg.Error as error:
-                raise RuntimeError(f"PostgreSQL at {self.host} port {self.port}: {error}") from None
+            cursor, found = conn.execute(text.encode()), ""
+            while True:
+                if cursor.description:
+                    found = "\n".join("|".join(map(shown, row)) for row in cursor.fetchall())
+                if not cursor.nextset():
+                    return found
 
     def prepare(self, settings: Mapping[str, str] | None = None) -> None:
         """Before a run: a server of the kit's has these settings beside its own, and no backend of others is left.
@@ -174,7 +163,7 @@ class Stand:
                 if not left:
                     return
                 trouble = "PostgreSQL still has backends of " + ", ".join(left)
-            except RuntimeError as error:  # it may be recovering from a crash
+            except psycopg.OperationalError as error:  # it may be recovering from a crash
                 trouble = str(error)
             if time.monotonic() > deadline:
                 raise RuntimeError(trouble)
@@ -191,12 +180,13 @@ class Stand:
             if pid not in self._strangers and state not in tolerated
         ]
 
-    def fill(self, what: What, rows: int) -> None:
+    def fill(self, what: What, size: int) -> None:
         """Makes tables unless they are there in this size, analyzes them, and reads them into PostgreSQL's cache.
 
-        NotHere when a given database holds tables of these names that the kit has not made.
+        The size is the number of rows; of pgbench's tables it is the scale. NotHere when a given database holds tables
+        of these names that the kit has not made.
         """
-        if self._filled.get(what) == rows:
+        if self._filled.get(what) == size:
             return
         table = TABLES[what]
         found = f"to_regclass('{table.main}')"
@@ -205,20 +195,20 @@ class Stand:
             raise NotHere(
                 f"database {self.dbname} has a table {table.main} of its own: --pg-database names another one"
             )
-        self._filled[what] = rows
-        if comment != table.comment(rows):
-            self._make(what, rows)
+        self._filled[what] = size
+        if comment != table.comment(size):
+            self._make(what, size)
         self._read(what)
 
-    def _make(self, what: What, rows: int) -> None:
+    def _make(self, what: What, size: int) -> None:
         table = TABLES[what]
         self.sql(table.drop)
         if table.make:
-            self.sql(table.make.format(rows=rows))
+            self.sql(table.make.format(rows=size))
         else:
-            argv: list[str | Path] = [self.programs["pgbench"], "-i", "-q", "-s", str(scale(rows))]
+            argv: list[str | Path] = [self.programs["pgbench"], "-i", "-q", "-s", str(size)]
             run(argv, unprivileged(), env=self.address(tls=self.server_tls and not self.own).env())
-        self.sql(f"comment on table {table.main} is '{table.comment(rows)}'")
+        self.sql(f"comment on table {table.main} is '{table.comment(size)}'")
         for name in table.names:
             self.sql(f"vacuum analyze {name}")
 
@@ -227,7 +217,7 @@ class Stand:
 
     def _drop_tables(self) -> None:
         """A given database is left without tables of ours; one that does not answer any more keeps them."""
-        with suppress(RuntimeError):
+        with suppress(psycopg.Error):
             for what in self._filled:
                 self.sql(TABLES[what].drop)
 

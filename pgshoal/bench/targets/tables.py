@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
 What = Literal["pgbench", "events", "one_row"]
 MARK: Final = "made by pgshoal bench"
-ROWS_PER_SCALE: Final = 100_000
 #: Reads table and index by the index: a large table that is read in sequence does not stay in the cache.
 BY_INDEX: Final = (
     "set enable_seqscan = off; set enable_bitmapscan = off; set enable_indexonlyscan = off;"
@@ -26,9 +24,9 @@ class Table:
     make: str
     read: str
 
-    def comment(self, rows: int) -> str:
+    def comment(self, size: int) -> str:
         """By this the tables are known again."""
-        return f"{MARK}, {rows} rows"
+        return f"{MARK}, size {size}"
 
     @property
     def drop(self) -> str:
@@ -61,8 +59,3 @@ TABLES: Final[Mapping[What, Table]] = {
         "select count(word) from one_row where id > 0",
     ),
 }
-
-
-def scale(rows: int) -> int:
-    """pgbench's scale that has at least so many accounts."""
-    return max(1, math.ceil(rows / ROWS_PER_SCALE))
