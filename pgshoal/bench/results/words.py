@@ -6,27 +6,27 @@ from collections.abc import Mapping
 
 from pgshoal.bench.model import Value
 
-TITLES = {
-    "tps": "transactions/s",
-    "units_per_s": "units/s",
-    "throughput_mib_s": "exports, MiB/s",
-    "api_rate": "API requests/s",
-    "cpu_us_per_tx": "pooler CPU, µs/tx",
-    "pooler_cores": "pooler, cores",
-    "postgres_cores": "PostgreSQL, cores",
-    "load_cores": "load, cores",
-    "latency_mean_ms": "mean, ms",
-    "latency_stddev_ms": "stddev, ms",
-    "connect_ms": "connect, ms",
-    "cancel_ms": "cancel, ms",
-    "p999_ms": "p99.9, ms",
-    "postgres_rss_mb": "PostgreSQL RSS, MB",
-    "pooler_rss_mb": "pooler RSS, MB",
-    "backends_max": "backends, most",
-    "backends_mean": "backends, mean",
-    "machine_idle": "machine idle",
+#: What figures are called where their own name is not good enough, and their unit.
+CALLED = {
+    "tps": ("transactions", "/s"),
+    "units_per_s": ("units", "/s"),
+    "throughput_mib_s": ("throughput", "MiB/s"),
+    "api_rate": ("API requests", "/s"),
+    "cpu_us_per_tx": ("pooler CPU", "µs/tx"),
+    "cpu_us_per_mib": ("pooler CPU", "µs/MiB"),
+    "bytes_per_client": ("memory per client", "bytes"),
+    "pooler_cores": ("pooler", "cores"),
+    "postgres_cores": ("PostgreSQL", "cores"),
+    "load_cores": ("load", "cores"),
+    "latency_mean_ms": ("mean", "ms"),
+    "latency_stddev_ms": ("stddev", "ms"),
+    "p999_ms": ("p99.9", "ms"),
+    "postgres_rss_mb": ("PostgreSQL RSS", "MB"),
+    "pooler_rss_mb": ("pooler RSS", "MB"),
+    "backends_max": ("backends at most", ""),
+    "backends_mean": ("backends, mean", ""),
 }
-UNITS = {"_ms": "ms", "_mb": "MB", "_s": "s"}
+ENDINGS = {"_ms": "ms", "_mb": "MB"}
 
 
 def number(value: float | None) -> str:
@@ -45,13 +45,11 @@ def percent(share: float | None) -> str:
 
 
 def title(figure: str, unit: str = "") -> str:
-    """The heading of a figure: known ones by their words, others by name and unit."""
-    if figure in TITLES:
-        return TITLES[figure]
-    for ending, known in UNITS.items():
-        if figure.endswith(ending) and unit in ("", known):
-            return f"{figure.removesuffix(ending).replace('_', ' ')}, {known}"
-    return f"{figure.replace('_', ' ')}, {unit}" if unit else figure.replace("_", " ")
+    """The heading of a figure: what it is called, and its unit."""
+    ending = next((ending for ending in ENDINGS if figure.endswith(ending)), "")
+    called, known = CALLED.get(figure, (figure.removesuffix(ending).replace("_", " "), ENDINGS.get(ending, "")))
+    unit = known if known.startswith("/") else unit or known
+    return f"{called}{unit}" if unit.startswith("/") else f"{called}, {unit}" if unit else called
 
 
 def times(ratio: float) -> str:

@@ -1,0 +1,186 @@
+"""One sentence of what came out of an experiment, from its figures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from pgshoal.bench.model import Experiment
+from pgshoal.bench.results import tables, words
+from pgshoal.bench.results.combine import Group
+from pgshoal.bench.results.verdicts import verdicts
+from pgshoal.bench.results.words import listed, number
+
+RATES = ("tps", "units_per_s", "throughput_mib_s")
+Groups = Sequence[Group]
+
+
+def finding(experiment: Experiment, groups: Groups) -> str:
+    """The sentence of an experiment; a general one where it has none of its own, or its figures are not there."""
+    if not any(row.figures for group in groups for row in group.rows):
+        return "Nothing came out: every run failed."
+    own = OF_EXPERIMENTS.get(experiment.name)
+    return (own(groups) if own else "") or judged(experiment, groups) or leading(experiment, groups)
+
+
+def bounds_met(found: Iterable[tuple[Experiment, Groups]]) -> str:
+    """How many of the bounds of several experiments are met, and which are not."""
+    every = [v for experiment, groups in found for v in verdicts(experiment, groups) if v.bound is not None]
+    missed = [f"{v.cells()[0]} on {v.group.first.target}" for v in every if v.met is False]
+    open_ = sum(v.met is None for v in every)
+    said = f"{sum(v.met is True for v in every)} of {len(every)} bounds are met"
+    said += f"; missed: {listed(list(dict.fromkeys(missed)))}" if missed else ""
+    return (said + (f"; {open_} not judged for want of a valid run" if open_ else "") + ".") if every else ""
+
+
+def judged(experiment: Experiment, groups: Groups) -> str:
+    """The ratios that have bounds."""
+    found = [v for v in verdicts(experiment, groups) if v.bound is not None and v.ratio is not None and not v.trouble]
+    parts = [f"{v.group.first.target} {v.ratio:.2f} of {v.metric.base}" for v in found if v.metric is found[0].metric]
+    return f"{words.title(found[0].metric.name, found[0].metric.unit).capitalize()}: {listed(parts)}." if parts else ""
+
+
+def leading(experiment: Experiment, groups: Groups) -> str:
+    """The first figure that the experiment shows, of each target."""
+    for figure, title in tables.shown(experiment, groups).items():
+        parts = [f"{group.label} {number(value)}" for group in groups if (value := group.value(figure)) is not None]
+        if parts:
+            return f"{title[0].upper()}{title[1:]}: {listed(parts[:6])}{' and others' if len(parts) > 6 else ''}."
+    return ""
+
+
+def rate_of(group: Group) -> float | None:
+    """How much a target got done."""
+    return next((value for name in RATES if (value := group.value(name)) is not None), None)
+
+
+def poolers(groups: Groups) -> list[Group]:
+    """All but direct."""
+    return [group for group in groups if group.first.kind != "direct"]
+
+
+def faster(what: str) -> Callable[[Groups], str]:
+    """How many times as fast each pooler is as direct, in the first variant where both were measured."""
+
+    def say(groups: Groups) -> str:
+        parts = []
+        for group in poolers(groups):
+            base = next(
+                (g for g in groups if g.first.kind == "direct" and g.first.variant == group.first.variant), None
+            )
+            rate, own = (rate_of(base) if base else None), rate_of(group)
+            if rate and own:
+                where = f" ({group.variant})" if group.variant else ""
+                parts.append(f"{group.first.target}{where} {words.times(own / rate)} direct's rate")
+        return f"{what}: {listed(parts)}." if parts else ""
+
+    return say
+
+
+def lost(groups: Groups) -> str:
+    """How many clients each target lost."""
+    parts = []
+    for group in groups:
+        counts = group.outcomes()
+        if counts is None and group.failed:
+            parts.append(f"{group.label} failed")
+        elif counts is not None and sum(counts):
+            many = f"{number(counts[1])} of {number(sum(counts))} clients" if counts[1] else "none"
+            parts.append(f"{group.label} {'' if parts else 'lost '}{many}")
+    if parts and all(part.endswith("none") for part in parts):
+        return (
+            f"Every client was served: {listed([part.removesuffix(' none').removesuffix(' lost') for part in parts])}."
+        )
+    return f"{parts[0][0].upper()}{parts[0][1:]}{''.join(f', {part}' for part in parts[1:])}." if parts else ""
+
+
+def kept(groups: Groups) -> str:
+    """How many backends clients kept, and what memory that was."""
+    parts = []
+    for group in groups:
+        count, memory = group.value("backends_max"), group.value("postgres_rss_mb")
+        if count is not None:
+            size = f" ({number(memory)} MB of PostgreSQL)" if memory is not None else ""
+            parts.append(f"{number(count)} backends with {group.label}{size}")
+    return f"The same clients kept {listed(parts)}." if parts else ""
+
+
+def scaled(groups: Groups) -> str:
+    """What the best number of processes brings over one, for each family and variant."""
+    parts = []
+    for family, variant in dict.fromkeys((g.family, g.variant) for g in poolers(groups)):
+        members = [g for g in groups if (g.family, g.variant) == (family, variant) and rate_of(g)]
+        one = next((g for g in members if g.first.processes == 1), None)
+        if one is None or len(members) < 2:
+            continue
+        best = max(members, key=lambda g: rate_of(g) or 0.0)
+        gain = (rate_of(best) or 0.0) / (rate_of(one) or 1.0)
+        where = f" with {variant}" if variant else ""
+        if best is one:
+            parts.append(f"one process of {family}{where} was not beaten by more")
+        else:
+            parts.append(
+                f"{best.first.processes} processes of {family}{where} reached {gain:.2f} times the rate of one"
+            )
+    return capital("; ".join(parts) + ".") if parts else ""
+
+
+def tls_cost(groups: Groups) -> str:
+    """What TLS takes off the rate, by side."""
+    parts = []
+    for target in dict.fromkeys(group.first.target for group in groups):
+        of = {
+            str(group.first.variant.get("tls", "")): rate_of(group) for group in groups if group.first.target == target
+        }
+        none = of.get("none")
+        if none:
+            costs = [f"{1 - rate / none:.0%} on {side_of(side)}" for side in TLS_SIDES if (rate := of.get(side))]
+            parts += [f"{target} {listed(costs)}"] if costs else []
+    return f"TLS takes off the rate: {'; '.join(parts)}." if parts else ""
+
+
+TLS_SIDES = ("client", "server", "both")
+
+
+def side_of(side: str) -> str:
+    """`both sides`, `the client side`."""
+    return "both sides" if side == "both" else f"the {side} side"
+
+
+def arrived(groups: Groups) -> str:
+    """Which part of the cancels arrived."""
+    parts = []
+    for group in groups:
+        counts = group.outcomes()
+        if counts is not None and sum(counts):
+            parts.append(f"{number(counts[0])} of {number(sum(counts))} by {group.label}")
+    return f"Cancels that arrived: {listed(parts)}." if parts else ""
+
+
+def isolated(groups: Groups) -> str:
+    """The API's p99 and the throughput of exports in each layout."""
+    parts = []
+    for group in groups:
+        slow, speed = group.value("p99_ms"), group.value("throughput_mib_s")
+        if slow is not None:
+            exports = f", exports {number(speed)} MiB/s" if speed is not None else ""
+            parts.append(f"{group.label}: p99 of the API {number(slow)} ms{exports}")
+    return capital("; ".join(parts) + ".") if parts else ""
+
+
+def capital(text: str) -> str:
+    """The first letter large, the others as they are; names of programs stay as they are written."""
+    return text if text.startswith(("pgshoal", "pgbouncer")) else text[:1].upper() + text[1:]
+
+
+OF_EXPERIMENTS: Mapping[str, Callable[[Groups], str]] = {
+    "connect": faster("A new connection for each query"),
+    "burst": lost,
+    "backends": kept,
+    "churn": faster("pgbench that reconnects"),
+    "ceiling": lost,
+    "scaling": scaled,
+    "tls": tls_cost,
+    "mixed": isolated,
+    "cancel": arrived,
+    "nodes": lost,
+}
