@@ -1,0 +1,137 @@
+"""Each check fires on a row planted just past its limit, and stays silent just before it."""
+
+from __future__ import annotations
+
+import pytest
+
+from pgshoal.bench.measure.validity import CHECKS, examine
+from pgshoal.bench.model import Row
+from tests.bench.measure.planted import CELL, row, runs
+
+PAST = {
+    "load-free": (row(load_cores=1.81), "used 1.81 of 2 processors (limit 90%)"),
+    "machine-free": (row(machine_idle=0.049), "4.9% idle (limit 5%)"),
+    "postgres-free": (row(postgres_cores=3.7, machine_cores=4, pooler_cores=0.5), "3.70 of 4 processors (limit 90%)"),
+    "cached": (row(blocks_read=11, blocks_hit=9_989), "read 11 blocks beside 9,989 in memory (limit 0.1%)"),
+    "budget": (row(backends_max=21), "saw 21 server connections (limit 20)"),
+    "samples": (row(transactions=99), "99 transactions ended in the interval (limit 100)"),
+    "steal": (row(steal=0.021), "took 2.1% of the processors (limit 2%)"),
+    "counts": (row(sent_in_all=10_000, commits=10_101), "sent 10,000 transactions, PostgreSQL counted 10,101"),
+    "alive": (row(pooler_ended=1), "1 of the pooler's processes ended (limit 0)"),
+}
+WITHIN = {
+    "load-free": row(load_cores=1.79),
+    "machine-free": row(machine_idle=0.05),
+    "postgres-free": row(postgres_cores=3.5, machine_cores=4, pooler_cores=0.5),
+    "cached": row(blocks_read=10, blocks_hit=9_990),
+    "budget": row(backends_max=20),
+    "samples": row(transactions=100),
+    "steal": row(steal=0.019),
+    "counts": row(sent_in_all=10_000, commits=9_900),
+    "alive": row(pooler_ended=0, postgres_ended=0),
+}
+
+
+def reasons(name: str, rows: list[Row]) -> list[str]:
+    """What one check says about each of these rows, which are each other's peers."""
+    return [" ".join(examine(one, rows, CELL, [name])) for one in rows]
+
+
+def test_every_check_is_planted() -> None:
+    """A check without rows of its own here is not checked itself."""
+    assert set(CHECKS) == {*PAST, "steady"} == {*WITHIN, "steady"}
+
+
+@pytest.mark.parametrize("name", PAST)
+def test_a_check_fires_past_its_limit(name: str) -> None:
+    """The reason names the check, the figure and the limit; the other checks have nothing to say about that figure."""
+    planted, said = PAST[name]
+    found = examine(planted, [planted], CELL, list(CHECKS))
+    assert len(found) == 1
+    assert found[0].startswith(f"{name}: ")
+    assert said in found[0]
+
+
+@pytest.mark.parametrize("name", WITHIN)
+def test_a_check_is_silent_within_its_limit(name: str) -> None:
+    """A row just inside the limit counts."""
+    assert examine(WITHIN[name], [], CELL, [name]) == ()
+
+
+def test_what_was_not_measured_is_not_judged() -> None:
+    """PostgreSQL on another machine, a pooler of unknown processes: absent figures make no run invalid."""
+    assert examine(row(), [row(), row(1)], CELL, list(CHECKS)) == ()
+
+
+def test_only_the_named_checks_apply() -> None:
+    """An experiment that means to fill the machine leaves that check out; a name without a check is an error."""
+    full = row(machine_idle=0.0, steal=0.5)
+    assert [reason.partition(":")[0] for reason in examine(full, [], CELL, ["steal"])] == ["steal"]
+    with pytest.raises(KeyError):
+        examine(full, [], CELL, ["stolen"])
+
+
+def test_an_error_needs_no_reasons() -> None:
+    """A run that failed has no figures to be judged."""
+    assert examine(row(error="pgbench ended", machine_idle=0.0), [], CELL, ["machine-free"]) == ()
+
+
+def test_a_busy_database_is_no_fault_of_a_direct_run_or_a_full_pooler() -> None:
+    """PostgreSQL is what a direct run measures; a pooler without room is measured, whatever PostgreSQL does."""
+    direct = row(kind="direct", postgres_cores=3.7, machine_cores=4, pooler_cores=0)
+    full = row(postgres_cores=3.7, machine_cores=4, pooler_cores=1.9)
+    assert reasons("postgres-free", [direct, full]) == ["", ""]
+
+
+def test_counts_differ_both_ways_but_not_by_a_handful() -> None:
+    """Lost transactions are as wrong as strange ones; what poolers ask for themselves is no difference."""
+    assert "PostgreSQL counted 9,899" in reasons("counts", [row(sent_in_all=10_000, commits=9_899)])[0]
+    assert reasons("counts", [row(sent_in_all=100, commits=120)]) == [""]
+    assert reasons("counts", [row(sent_in_all=100, commits=121)]) != [""]
+
+
+def test_a_database_that_restarted_makes_a_run_invalid() -> None:
+    """PostgreSQL and the pooler are told apart."""
+    assert reasons("alive", [row(postgres_ended=1)]) == ["alive: PostgreSQL ended or restarted"]
+
+
+def test_a_slow_run_lies_apart_and_the_others_count() -> None:
+    """One run of three that is 40 % slow is invalid, and is no reason to doubt the other two."""
+    assert reasons("steady", runs(1000, 600, 1010)) == [
+        "",
+        "steady: tps 600.0 is 40% from the median 1,000.0 (limit 25%)",
+        "",
+    ]
+
+
+def test_repeats_that_vary_are_all_invalid() -> None:
+    """Nobody knows which of them is right."""
+    assert reasons("steady", runs(800, 1000, 1200)) == ["steady: tps varies by 20.0% over 3 repeats (limit 10%)"] * 3
+    assert reasons("steady", runs(910, 1000, 1090)) == ["", "", ""]
+
+
+def test_one_run_cannot_be_compared() -> None:
+    """Neither can the first of several, nor one beside other cells', failed or otherwise invalid runs."""
+    first = row(0, tps=1000)
+    assert reasons("steady", [first]) == [""]
+    others = [row(1, tps=10, key="other"), row(1, tps=10, error="x"), row(1, tps=10, invalid=("steal: 5%",))]
+    assert examine(first, [first, *others], CELL, ["steady"]) == ()
+
+
+def test_a_second_look_judges_alike() -> None:
+    """Reasons that an earlier look at steadiness left in the rows do not take those rows out of the next."""
+    rows = runs(1000, 600, 1010)
+    marked = [row(1, tps=600, invalid=("steady: tps 600",)) if one.repeat == 1 else one for one in rows]
+    assert reasons("steady", marked) == reasons("steady", rows)
+
+
+def test_steadiness_takes_the_rate_that_a_row_has() -> None:
+    """Units, or megabytes, where there are no transactions per second; none at all is not judged."""
+    units = [row(number, units_per_s=rate) for number, rate in enumerate((100, 100, 50))]
+    assert [bool(reason) for reason in reasons("steady", units)] == [False, False, True]
+    assert reasons("steady", [row(number, cancel_ms=rate) for number, rate in enumerate((1, 9))]) == ["", ""]
+
+
+def test_runs_that_did_nothing_are_not_divided_by_nothing() -> None:
+    """Rates of zero have no variation; that nothing was done is for the check of samples to say."""
+    assert reasons("steady", runs(0, 0)) == ["", ""]
