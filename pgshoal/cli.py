@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -115,21 +115,35 @@ def demo(
     raise typer.Exit(demonstrate(keep=keep, system_postgres=system_postgres, results_dir=results, engine=engine))
 
 
-@app.command()
-def bench(
-    quick: Annotated[bool, typer.Option("--quick", help="One short round of the main experiments.")] = False,
-    only: Annotated[list[str] | None, typer.Option(help="Experiments whose name starts so; repeatable.")] = None,
-    engines: Annotated[str, typer.Option(help="Separated by commas.")] = "uring,epoll,python",
-    rounds: Annotated[int | None, typer.Option(help="Rounds of each experiment.")] = None,
-    seconds: Annotated[int | None, typer.Option(help="Seconds of each run.")] = None,
-    results: Annotated[Path, typer.Option(help="Where tables and charts go.")] = Path("bench-results"),
-    strict: Annotated[bool, typer.Option("--strict", help="A missed target is a failure.")] = False,
-) -> None:
-    """Ratios against PgBouncer, measured in one run."""
-    from pgshoal.bench.ratios import main as measure
+@app.command(add_help_option=False, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def bench(context: typer.Context) -> None:
+    """Published experiments about poolers, on this machine: `pgshoal bench` lists them."""
+    try:
+        from pgshoal.bench.commands import main as measure
+    except ModuleNotFoundError as error:
+        _lacks_extra(error)
+    raise typer.Exit(measure(context.args))
 
-    names = [name.strip() for name in engines.split(",") if name.strip()]
-    raise typer.Exit(measure(quick, only or [], names, rounds, seconds, results, strict))
+
+@app.command()
+def advise(
+    source: Annotated[Path, typer.Argument(metavar="DIR|FILE", help="A bench folder, or the ini of a running fleet.")],
+    seconds: Annotated[float, typer.Option(min=1, help="How long a running fleet is watched.")] = 10,
+) -> None:
+    """How many workers, where the bottleneck is, and what one more worker would bring."""
+    try:
+        from pgshoal.bench.advice.advise import main as counsel
+    except ModuleNotFoundError as error:
+        _lacks_extra(error)
+    raise typer.Exit(counsel(source, seconds))
+
+
+def _lacks_extra(error: ModuleNotFoundError) -> NoReturn:
+    """A part of the package that was not installed with it; a module of our own that is missing is another matter."""
+    if error.name is None or error.name.partition(".")[0] == "pgshoal":
+        raise error
+    typer.echo(f"this needs {error.name}: pip install 'pgshoal[bench]'", err=True)
+    raise typer.Exit(1)
 
 
 def main() -> int:

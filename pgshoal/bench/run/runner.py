@@ -10,12 +10,12 @@ from typing import Final, Protocol
 
 import psycopg
 
+from pgshoal.bench.experiments.engines import unusable
 from pgshoal.bench.knobs import Knobs
 from pgshoal.bench.measure.validity import examine
 from pgshoal.bench.model import Cell, Experiment, NotHere, Row
 from pgshoal.bench.results.book import Book
 from pgshoal.bench.run import facts, single
-from pgshoal.bench.run.lacking import lacking
 from pgshoal.bench.run.matrix import Planned, Stage, open_runs, plan, stages
 from pgshoal.bench.run.standing import Standing
 from pgshoal.bench.stand import Stand
@@ -62,21 +62,27 @@ class Ended:
         return not self.failed and not any(row.error for row in self.rows)
 
 
-def run(experiments: Sequence[Experiment], knobs: Knobs, folder: Path, resume: bool, tell: Tell) -> Ended:
-    """Makes all runs that the folder does not hold yet; KeyboardInterrupt leaves the rows made so far in it."""
-    book = Book(folder)
+def run(
+    names: Sequence[str], experiments: Sequence[Experiment], knobs: Knobs, folder: Path, resume: bool, tell: Tell
+) -> Ended:
+    """Makes all runs that the folder does not hold yet; KeyboardInterrupt leaves the rows made so far in it.
+
+    `names` are those of the command line, for the record.
+    """
+    book, started = Book(folder), single.now()
     done = book.done() if resume else set()
     with Stand(knobs) as stand:
         work = Work(stand, book, knobs, tell)
         todo = work.planned(experiments, done)
-        book.begin(facts.about(stand, knobs, experiments, work.ended.left_out))
+        about = facts.about(stand, knobs, names, work.cells.values(), started)
+        book.begin(about)
         tell.planned([one for stage in todo for one in stage.runs], facts.guess_s(knobs))
         try:
             for stage in todo:
                 work.make(stage)
         finally:
-            work.settle(experiments)
-            work.ended.rows = book.rows()
+            work.settle()
+            book.begin({**about, "left_out": work.ended.left_out, "given_up": work.ended.failed})
     return work.ended
 
 
@@ -86,7 +92,8 @@ class Work:
     def __init__(self, stand: Stand, book: Book, knobs: Knobs, tell: Tell) -> None:
         self.stand, self.book, self.knobs, self.tell = stand, book, knobs, tell
         self.ended = Ended()
-        self._cells: dict[str, Cell] = {}
+        self.cells: dict[str, Cell] = {}  # by key: all that are wanted
+        self._unsettled: dict[str, Experiment] = {}
 
     def planned(self, experiments: Sequence[Experiment], done: set[tuple[str, int]]) -> list[Stage]:
         """The stages to be made, without what is done and what cannot be done here."""
@@ -97,9 +104,10 @@ class Work:
             except FAILURES as error:
                 self._give_up(experiment, error)
                 continue
-            self._cells.update({one.cell.key: one.cell for one in every})
+            self._unsettled[experiment.name] = experiment
             for cell in {one.cell.key: one.cell for one in every}.values():
-                if reason := lacking(self.stand, cell, self.knobs):
+                self.cells[cell.key] = cell
+                if reason := unusable(dict(cell.target.options).get("engine", "auto")):
                     self._leave_out(cell, reason)
             here = [one for one in every if one.cell.key not in self.ended.left_out]
             plans.append((experiment, open_runs(here, done)))
@@ -116,7 +124,7 @@ class Work:
         except FAILURES as error:
             self._give_up(stage.experiment, error)
         if stage.last:
-            self._settle_one(stage.experiment)
+            self._settle_one(self._unsettled.pop(stage.experiment.name))
 
     def _make_one(self, experiment: Experiment, one: Planned, standing: Standing) -> None:
         self.tell.begins(one)
@@ -129,22 +137,22 @@ class Work:
             row, latencies = single.failed(one, standing.ending(error)), None
         checks = tuple(name for name in experiment.checks if name not in LATE)
         if not row.error:
-            row = replace(row, invalid=tuple(examine(row, (), one.cell, checks)))
+            row = replace(row, invalid=examine(row, (), one.cell, checks))
         self.tell.ended(self.book.add(row, latencies))
 
-    def settle(self, experiments: Sequence[Experiment]) -> None:
-        """Checks what an interrupt has left unchecked."""
-        for experiment in experiments:
+    def settle(self) -> None:
+        """Checks what an interrupt has left unchecked, and takes the rows out of the book."""
+        for experiment in self._unsettled.values():
             self._settle_one(experiment)
+        self.ended.rows = self.book.rows()
 
     def _settle_one(self, experiment: Experiment) -> None:
         """The checks once more, now that each row has its peers."""
         rows = self.book.rows()
-        mine = [row for row in rows if row.experiment == experiment.name and not row.error]
+        mine = [row for row in rows if row.experiment == experiment.name]
         for row in mine:
-            if row.key in self._cells:
-                peers = [peer for peer in mine if peer.key == row.key]
-                found = tuple(examine(row, peers, self._cells[row.key], experiment.checks))
+            if cell := self.cells.get(row.key):
+                found = examine(row, mine, cell, experiment.checks)
                 rows[rows.index(row)] = replace(row, invalid=found)
         self.book.replace(rows)
         self.tell.finished(experiment, [row for row in rows if row.experiment == experiment.name])

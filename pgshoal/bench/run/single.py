@@ -7,15 +7,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pgshoal.bench.knobs import Knobs
 from pgshoal.bench.measure.meter import Meter
 from pgshoal.bench.model import Outcome, Row, Scene
+from pgshoal.bench.results.combine import PERCENTILES, Samples
 from pgshoal.bench.run.matrix import Planned
 from pgshoal.bench.run.standing import Standing
-
-Samples = NDArray[np.float32]
 
 
 def make(one: Planned, standing: Standing, knobs: Knobs) -> tuple[Row, Samples | None]:
@@ -69,8 +67,8 @@ def distribution(samples: Samples | None) -> dict[str, float]:
     """The percentiles of all samples of a run."""
     if samples is None or not len(samples):
         return {}
-    shares = {"p50_ms": 50.0, "p90_ms": 90.0, "p99_ms": 99.0, "p999_ms": 99.9, "max_ms": 100.0}
-    return dict(zip(shares, map(float, np.percentile(samples, list(shares.values()))), strict=True))
+    values = map(float, np.percentile(samples, list(PERCENTILES.values())))
+    return {**dict(zip(PERCENTILES, values, strict=True)), "max_ms": float(samples.max())}
 
 
 def now() -> str:
