@@ -106,7 +106,7 @@ class MixedLoad:
     @contextmanager
     def _streaming(self, scene: Scene) -> Iterator[list[Stream]]:
         target = scene.opened.address("exports" if self.isolated else "main")
-        argv = [scene.stand.programs["psql"], "-XAtq", "-c", export(self.megabytes)]
+        argv: list[str | Path] = [scene.stand.programs["psql"], "-XAtq", "-c", export(self.megabytes)]
         over = threading.Event()
         streams = [Stream(number, argv, target.env(), over) for number in range(self.streams)]
         threads = [threading.Thread(target=stream.work) for stream in streams]

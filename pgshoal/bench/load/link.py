@@ -6,6 +6,7 @@ import select
 import time
 from typing import TYPE_CHECKING, Final
 
+import psycopg
 from psycopg import pq
 from psycopg.conninfo import make_conninfo
 
@@ -68,7 +69,7 @@ class Link:
                     return
                 if result.status not in (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK):
                     raise LinkLost(tidy(result.error_message) or self._said())
-        except pq.PQerror as error:
+        except psycopg.Error as error:
             raise LinkLost(str(error)) from None
 
     def _said(self) -> str:

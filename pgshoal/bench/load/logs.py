@@ -59,12 +59,13 @@ class Transactions:
 
 def read(folder: Path, prefix: str) -> Transactions:
     """All logs that one pgbench wrote with that prefix: one for each of its threads."""
-    found = [parse(path.read_bytes()) for path in sorted(folder.glob(f"{prefix}.*"))]
-    columns = [
-        np.concatenate([getattr(part, name) for part in found]) if found else np.empty(0, np.int64)
-        for name in ("ended_us", "latency_us", "lag_us")
-    ]
-    return Transactions(*columns, without_time=sum(part.without_time for part in found))
+    found = [parse(path.read_bytes()) for path in sorted(folder.glob(f"{prefix}.*"))] or [parse(b"")]
+    return Transactions(
+        np.concatenate([part.ended_us for part in found]),
+        np.concatenate([part.latency_us for part in found]),
+        np.concatenate([part.lag_us for part in found]),
+        sum(part.without_time for part in found),
+    )
 
 
 def parse(text: bytes) -> Transactions:

@@ -10,7 +10,8 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal
+from pathlib import Path
+from typing import Final, Literal
 
 from pgshoal.bench.load import logs
 from pgshoal.bench.load.logs import Span
@@ -18,9 +19,6 @@ from pgshoal.bench.measure.process import raise_file_limit
 from pgshoal.bench.model import ClientOutcome, Outcome, Scene
 from pgshoal.demo import pgbench
 from pgshoal.demo.account import spawn, unprivileged
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SCALE: Final = 5
 SPARE_FILES: Final = 100
@@ -62,7 +60,7 @@ class PgbenchLoad:
         """The whole of it, and which piece of time its figures are about."""
         scene.stand.fill(self.tables, self.size(scene))
         raise_file_limit(self.clients + SPARE_FILES)
-        argv = [scene.stand.programs["pgbench"], *self.command(scene)]
+        argv: list[str | Path] = [scene.stand.programs["pgbench"], *self.command(scene)]
         with running(argv, scene.opened.address(self.address), scene.folder) as child:
             scene.meter.generator(child.pid)
             span = self._whole(scene, child) if self.transactions else self._interval(scene, child)
@@ -137,8 +135,7 @@ class PgbenchLoad:
             figures["tps"] = pgbench.parse(report).tps
         if self.reconnect and "tps =" in report:
             figures["connect_ms"] = pgbench.parse(report).connect_ms
-        sent = len(everything) + (0 if self.scripts else 2)  # it looks its own tables up before it begins
-        return Outcome(figures, len(counted), latencies, suffered, sent)
+        return Outcome(figures, len(counted), latencies, suffered, len(everything))
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from pgshoal.bench.load.link import Link, LinkLost, conninfo, milliseconds_since
 from pgshoal.bench.measure.process import raise_file_limit
 from pgshoal.bench.model import ClientOutcome, Outcome, Scene
 
-UNIT: Final = b"select value from one_row"
+UNIT: Final = b"select word from one_row"
 SPARE_FILES: Final = 200
 ONE_PYTHON: Final = 1  # threads of one Python fill one processor
 Result = TypeVar("Result")
