@@ -188,7 +188,7 @@ class Experiment:
     charts: tuple[Chart, ...] = ()
     published: tuple[Published, ...] = ()
     checks: tuple[str, ...] = ()
-    server: Mapping[str, str] = field(default_factory=dict)  # of PostgreSQL; only for one that the kit runs
+    server: Mapping[str, str] = field(default_factory=dict)  # of PostgreSQL that the kit runs; {knob}: its value
     files: tuple[str, ...] = ()  # the laptop harness's CSV files that this experiment writes
     keep_up: bool = False  # targets stay started through all repeats, so that rounds alternate quickly
     repeats_most: int = 0  # for figures that do not scatter; 0: as many as asked for

@@ -26,7 +26,8 @@ class Standing:
     def prepare(self) -> None:
         """Before each run: a drained server with the settings of the experiment; not while poolers are kept up."""
         if not self._kept:
-            self.stand.prepare(self.experiment.server)
+            server = self.experiment.server.items()
+            self.stand.prepare({name: value.format_map(self.knobs.values) for name, value in server})
 
     @contextmanager
     def target(self, cell: Cell) -> Iterator[Opened]:
