@@ -298,7 +298,7 @@ def series_of(rows: Sequence[Row]) -> list[tuple[Sequence[float], Sequence[float
 
 def outcomes(chart: Chart, groups: Sequence[Group]) -> Figure | None:
     """Of all clients, or attempts: how many succeeded, how many failed."""
-    shown = [(group, pair) for group in groups if (pair := group.outcomes()) and sum(pair)]
+    shown = [(group, pair) for group in groups if (pair := group.outcomes()) and pair.all]
     if not shown:
         return None
     figure, axis, at = ladder(chart.title, [group for group, _ in shown])

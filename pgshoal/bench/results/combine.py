@@ -6,7 +6,7 @@ import re
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,18 @@ GRID = 100 * (1 - np.logspace(0, -5, 201))
 KINDS: tuple[Kind, ...] = ("direct", "address", "pgbouncer", "pgshoal")
 WORDS = ("none", "client", "server", "both", "shared", "isolated")  # in this order where they are values of a variant
 FLEET = re.compile(r" x\d+\b")
+
+
+class Counts(NamedTuple):
+    """How many clients, or attempts, succeeded and failed."""
+
+    succeeded: float
+    failed: float
+
+    @property
+    def all(self) -> float:
+        """How many there were."""
+        return self.succeeded + self.failed
 
 
 @dataclass(frozen=True)
@@ -101,16 +113,18 @@ class Group:
             name: statistics.fmean(row.cpu_s.get(name, 0.0) / row.figures["seconds"] for row in rows) for name in names
         }
 
-    def outcomes(self) -> tuple[float, float] | None:
-        """Clients, or attempts, that succeeded and failed: medians of the counted runs; None where none are counted."""
+    def outcomes(self) -> Counts | None:
+        """Medians over the counted runs, by the load's own count, else by its clients; None where none are counted."""
         yes, no = self.value("succeeded"), self.value("failed")
         if yes is not None:
-            return yes, no or 0.0
+            return Counts(yes, no or 0.0)
         counts = [(sum(bool(c["succeeded"]) for c in row.clients), len(row.clients)) for row in self.counted]
-        counts = [pair for pair in counts if pair[1]]
+        counts = [(good, of) for good, of in counts if of]
         if not counts:
             return None
-        return statistics.median(good for good, _ in counts), statistics.median(all_ - good for good, all_ in counts)
+        return Counts(
+            statistics.median(good for good, _ in counts), statistics.median(of - good for good, of in counts)
+        )
 
 
 def groups(book: Book) -> list[Group]:

@@ -83,8 +83,8 @@ def lost(groups: Groups) -> str:
         counts = group.outcomes()
         if counts is None and group.failed:
             parts.append(f"{group.label} failed")
-        elif counts is not None and sum(counts):
-            many = f"{number(counts[1])} of {number(sum(counts))} clients" if counts[1] else "none"
+        elif counts is not None and counts.all:
+            many = f"{number(counts.failed)} of {number(counts.all)} clients" if counts.failed else "none"
             parts.append(f"{group.label} {'' if parts else 'lost '}{many}")
     if parts and all(part.endswith("none") for part in parts):
         return (
@@ -151,8 +151,8 @@ def arrived(groups: Groups) -> str:
     parts = []
     for group in groups:
         counts = group.outcomes()
-        if counts is not None and sum(counts):
-            parts.append(f"{number(counts[0])} of {number(sum(counts))} by {group.label}")
+        if counts is not None and counts.all:
+            parts.append(f"{number(counts.succeeded)} of {number(counts.all)} by {group.label}")
     return f"Cancels that arrived: {listed(parts)}." if parts else ""
 
 

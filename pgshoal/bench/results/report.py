@@ -1,16 +1,142 @@
-"""`report.html` and all other files of a folder, from its rows alone."""
+"""`report.html` and all other files of a folder, from its rows alone; several folders beside each other."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import shutil
+from collections.abc import Iterator, Sequence
+from html import escape
 from pathlib import Path
 
+from rich.console import Console
+from rich.text import Text
 
-def write(folder: Path) -> Path:
-    """Makes summary.md, summary.txt, the CSV files, charts/ and report.html; the path of the report."""
-    raise NotImplementedError(folder)
+from pgshoal.bench.results import across, charts, csvfiles, page, paint, summary, terminal
+from pgshoal.bench.results.book import write_whole
+from pgshoal.bench.results.chapters import Chapter, Declared, Part, Run, read
+from pgshoal.bench.results.published import Beside
+from pgshoal.bench.results.tables import Table, medians
+from pgshoal.bench.results.verdicts import HEADINGS, Verdict
+
+REPORT, COMPARISON, CHARTS = "report.html", "comparison.html", "charts"
+
+
+def write(folder: Path, declared: Declared | None = None) -> Path:
+    """Makes summary.md, summary.txt, the CSV files, charts/ and report.html; ValueError where there are no rows."""
+    return files_of(read(folder, declared))
+
+
+def files_of(run: Run) -> Path:
+    """All files of a folder that has been read; the path of the report."""
+    summary.write(run)
+    csvfiles.write(run)
+    shutil.rmtree(run.folder / CHARTS, ignore_errors=True)
+    path = run.folder / REPORT
+    write_whole(path, page.page(f"Benchmark {run.facts.get('started', '')}".strip(), body(run)))
+    return path
 
 
 def main(dirs: Sequence[Path]) -> int:
     """`pgshoal bench report`: redraws each folder, compares them when there are several; the exit status."""
-    raise NotImplementedError(dirs)
+    console = Console()
+    runs = []
+    try:
+        for folder in dirs:
+            runs.append(read(folder))
+            console.print(f"{files_of(runs[-1])}", highlight=False, soft_wrap=True)
+    except (OSError, ValueError) as error:
+        console.print(Text(f"The report failed: {error}", style="red"), soft_wrap=True)
+        return 1
+    if len(runs) == 1:
+        summary.show(runs[0], console)
+    elif runs:
+        compare(runs, console)
+    return 0
+
+
+def compare(runs: Sequence[Run], console: Console) -> None:
+    """Prints the runs side by side, and leaves the same as a page in the last of the folders."""
+    for difference in across.differences(runs):
+        console.print(Text(f"differs: {difference}", style="yellow"), soft_wrap=True)
+    for title, table in across.tables(runs):
+        console.print(terminal.of_table(title, table))
+    path = runs[-1].folder / COMPARISON
+    write_whole(path, page.page("Benchmarks compared", comparison(runs)))
+    console.print(f"{path}", highlight=False, soft_wrap=True)
+
+
+def body(run: Run) -> Iterator[str]:
+    """The report's pieces."""
+    yield "<header><h1>Benchmark report</h1>"
+    yield f'<p class="lead">{escape(str(run.facts.get("kit", "")))} · {escape(str(run.facts.get("started", "")))}</p>'
+    yield page.facts({name: value for name, value in run.facts.items() if name not in ("left_out", "failed")})
+    yield "</header>"
+    yield from contents(run)
+    for chapter in run.chapters:
+        yield from of_chapter(run, chapter)
+    yield from of_published([one for chapter in run.chapters for one in chapter.published])
+    yield "<footer>Medians are of valid runs; percentiles are of all samples of those runs taken together.</footer>"
+
+
+def contents(run: Run) -> Iterator[str]:
+    """A line for each chapter: where it is, and what came out."""
+    yield "<nav><ol>"
+    for chapter in run.chapters:
+        yield f'<li><a href="#{escape(chapter.name)}">{escape(chapter.name)}</a><span>{escape(chapter.finding)}</span></li>'
+    yield "</ol></nav>"
+
+
+def of_chapter(run: Run, chapter: Chapter) -> Iterator[str]:
+    """Question, sentence, table, charts."""
+    alone = len(chapter.parts) == 1
+    title = chapter.parts[0].experiment.title if alone else chapter.name
+    yield f'<section class="chapter" id="{escape(chapter.name)}"><h2>{escape(title)}</h2>'
+    if chapter.question:
+        yield f'<p class="question">{escape(chapter.question)}?</p>'
+    yield f'<p class="finding">{escape(chapter.finding)}</p>'
+    judged = [verdict for part in chapter.parts for verdict in part.verdicts]
+    if judged and not alone:
+        yield of_verdicts(judged)
+    for part in chapter.parts:
+        if not alone:
+            yield f"<h3>{escape(part.experiment.title)}</h3>"
+        colours = paint.colours(part.groups)
+        yield page.table(medians(part.experiment, part.groups), colours)
+    yield page.warning("Runs that do not count", chapter.complaints)
+    if judged and alone:
+        yield of_verdicts(judged)
+    yield page.charts([svg for part in chapter.parts for svg in drawn(run.folder, part)])
+    yield "</section>"
+
+
+def drawn(folder: Path, part: Part) -> Iterator[str]:
+    """The charts of one experiment, written as files on the way."""
+    for at, chart in enumerate(part.experiment.charts):
+        figure = charts.draw(chart, part.groups)
+        if figure is not None:
+            yield paint.save(figure, folder / CHARTS, f"{part.experiment.name}-{at + 1}-{chart.kind}")
+
+
+def of_verdicts(found: Sequence[Verdict]) -> str:
+    """Ratios and bounds, coloured by whether they are met."""
+    names = {True: "met", False: "missed", None: ""}
+    classes = {at: names[verdict.met] for at, verdict in enumerate(found) if names[verdict.met]}
+    return page.table(Table(HEADINGS, tuple(v.cells() for v in found), texts=3), classes=classes)
+
+
+def of_published(found: Sequence[Beside]) -> Iterator[str]:
+    """The last section."""
+    if found:
+        yield '<section class="chapter" id="published"><h2>published / here</h2>'
+        yield '<p class="question">Ratios travel between machines, absolute figures do not.</p>'
+        yield page.table(summary.of_published(found))
+        yield "</section>"
+
+
+def comparison(runs: Sequence[Run]) -> Iterator[str]:
+    """The pieces of a comparison's page."""
+    yield "<header><h1>Benchmarks compared</h1>"
+    yield f'<p class="lead">{escape(" / ".join(across.names(runs)))}</p></header>'
+    found = across.differences(runs)
+    yield page.warning("Not alike: figures may differ for these reasons, too", [str(one) for one in found])
+    for title, table in across.tables(runs):
+        yield f'<section class="chapter"><h2>{escape(title)}</h2>{page.table(table)}</section>'

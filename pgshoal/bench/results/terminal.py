@@ -11,8 +11,6 @@ from rich.text import Text
 from pgshoal.bench.model import Experiment, Row
 from pgshoal.bench.results import tables, verdicts
 from pgshoal.bench.results.combine import Group, gathered
-from pgshoal.bench.results.published import Beside
-from pgshoal.bench.results.words import number
 
 HEADLINES = tables.HEADLINES
 
@@ -23,9 +21,13 @@ def table(experiment: Experiment, rows: Sequence[Row]) -> RichTable:
 
 
 def of_groups(experiment: Experiment, groups: Sequence[Group]) -> RichTable:
-    """The medians of cells; what rests on no valid run is dim."""
-    content = tables.medians(experiment, groups)
-    out = plain(experiment.title, content.headings, content.texts)
+    """The medians of cells."""
+    return of_table(experiment.title, tables.medians(experiment, groups))
+
+
+def of_table(title: str, content: tables.Table) -> RichTable:
+    """Any table; what rests on no valid run is dim."""
+    out = plain(title, content.headings, content.texts)
     for at, line in enumerate(content.lines):
         out.add_row(*map(Text, line), style="dim" if at in content.doubtful else None)
     return out
@@ -38,16 +40,6 @@ def of_verdicts(title: str, found: Sequence[verdicts.Verdict]) -> RichTable:
     for at, verdict in enumerate(found):
         last = at + 1 == len(found) or found[at + 1].experiment is not verdict.experiment
         out.add_row(*map(Text, verdict.cells()), style=styles[verdict.met], end_section=last)
-    return out
-
-
-def of_published(found: Sequence[Beside]) -> RichTable:
-    """Published figures beside ours."""
-    out = plain("published / here", ("experiment", "figure", "target", "published", "here", "here / published"), 3)
-    for one in found:
-        factor = "" if one.factor is None else f"{one.factor:.2f}"
-        cells = (one.experiment, one.published.text, one.family, number(one.published.value), number(one.here), factor)
-        out.add_row(*map(Text, cells), style=None if one.valid else "dim")
     return out
 
 
