@@ -16,7 +16,7 @@ from pgshoal.bench.deaf import DeafServer
 from pgshoal.bench.knobs import Knobs
 from pgshoal.bench.model import NotHere
 from pgshoal.bench.targets.servers import PASSWORD, SCRAM_USER, Server, Standby, local_postmaster
-from pgshoal.bench.targets.tables import BY_INDEX, MARK, TABLES, What
+from pgshoal.bench.targets.tables import BY_INDEX, MARK, TABLES, Table, What
 from pgshoal.bench.targets.tls import certificates
 from pgshoal.demo import pgbench, programs
 from pgshoal.demo.account import run, unprivileged
@@ -55,6 +55,7 @@ class Stand:
         self._given_pid: int | None = None
         self._strangers: frozenset[int] = frozenset()
         self._filled: dict[What, int] = {}
+        self._touched: set[What] = set()
         self._stack = ExitStack()
 
     @property
@@ -189,27 +190,24 @@ class Stand:
         if self._filled.get(what) == size:
             return
         table = TABLES[what]
-        found = f"to_regclass('{table.main}')"
-        comment = self.sql(f"select coalesce(obj_description({found}, 'pg_class'), '-') where {found} is not null")
-        if comment and not comment.startswith(MARK) and not self.own:
-            raise NotHere(
-                f"database {self.dbname} has a table {table.main} of its own: --pg-database names another one"
-            )
-        self._filled[what] = size
-        if comment != table.comment(size):
-            self._make(what, size)
+        found = dict(line.split("|") for line in self.sql(table.look).splitlines())
+        if not self.own and (theirs := [name for name, comment in found.items() if not comment.startswith(MARK)]):
+            raise NotHere(f"database {self.dbname} has its own {', '.join(theirs)}: --pg-database names another one")
+        self._touched.add(what)
+        if found != dict.fromkeys(table.names, table.comment(size)):
+            self._make(table, size)
         self._read(what)
+        self._filled[what] = size
 
-    def _make(self, what: What, size: int) -> None:
-        table = TABLES[what]
+    def _make(self, table: Table, size: int) -> None:
         self.sql(table.drop)
         if table.make:
             self.sql(table.make.format(rows=size))
         else:
             argv: list[str | Path] = [self.programs["pgbench"], "-i", "-q", "-s", str(size)]
             run(argv, unprivileged(), env=self.address(tls=self.server_tls and not self.own).env())
-        self.sql(f"comment on table {table.main} is '{table.comment(size)}'")
         for name in table.names:
+            self.sql(f"comment on table {name} is '{table.comment(size)}'")
             self.sql(f"vacuum analyze {name}")
 
     def _read(self, what: What) -> None:
@@ -218,7 +216,7 @@ class Stand:
     def _drop_tables(self) -> None:
         """A given database is left without tables of ours; one that does not answer any more keeps them."""
         with suppress(psycopg.Error):
-            for what in self._filled:
+            for what in self._touched:
                 self.sql(TABLES[what].drop)
 
     def address(self, user: str = "", tls: bool = False) -> pgbench.Target:

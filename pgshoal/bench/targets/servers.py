@@ -19,10 +19,9 @@ SCRAM_USER: Final = "bench_scram"
 PASSWORD: Final = "bench-secret"
 SETTINGS: Final[Mapping[str, str]] = {"max_connections": "1000", "shared_buffers": "256MB"}
 HBA: Final = (
-    "local all all trust",
+    "local all,replication all trust",
     f"host all {SCRAM_USER} all scram-sha-256",
     "host all all all trust",
-    "host replication all all trust",
 )
 NO_TLS: Final = "SSL is not supported by this build"
 RESTART_LIMIT_S: Final = 20.0
@@ -79,8 +78,7 @@ class Standby(Cluster):
     """Follows its primary, read-only, on a port of its own."""
 
     def __init__(self, primary: Cluster) -> None:
-        settings = {key: value for key, value in primary.settings.items() if key != "ssl_key_file"}
-        super().__init__(primary.programs, settings, primary.hba)
+        super().__init__(primary.programs, primary.settings, primary.hba)
         self.primary = primary
 
     def create(self) -> None:

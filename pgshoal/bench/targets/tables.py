@@ -19,7 +19,6 @@ BY_INDEX: Final = (
 class Table:
     """How one kind of tables is made (by pgbench where there is no text), read, and removed."""
 
-    main: str
     names: tuple[str, ...]
     make: str
     read: str
@@ -29,6 +28,13 @@ class Table:
         return f"{MARK}, size {size}"
 
     @property
+    def look(self) -> str:
+        """Finds those that exist, and their comments."""
+        names = ", ".join(f"'{name}'" for name in self.names)
+        comment = "coalesce(obj_description(to_regclass(name), 'pg_class'), '')"
+        return f"select name, {comment} from unnest(array[{names}]) name where to_regclass(name) is not null"
+
+    @property
     def drop(self) -> str:
         """Removes them."""
         return f"drop table if exists {', '.join(self.names)}"
@@ -36,7 +42,6 @@ class Table:
 
 TABLES: Final[Mapping[What, Table]] = {
     "pgbench": Table(
-        "pgbench_accounts",
         ("pgbench_accounts", "pgbench_branches", "pgbench_history", "pgbench_tellers"),
         "",
         "select count(abalance) from pgbench_accounts where aid > 0;"
@@ -44,7 +49,6 @@ TABLES: Final[Mapping[What, Table]] = {
         " select count(tbalance) from pgbench_tellers where tid > 0",
     ),
     "events": Table(
-        "events",
         ("events",),
         "create table events (id bigint primary key, tenant_id integer not null, created_at timestamptz not null,"
         " event_type text not null);"
@@ -53,7 +57,6 @@ TABLES: Final[Mapping[What, Table]] = {
         "select count(event_type) from events where id > 0",
     ),
     "one_row": Table(
-        "one_row",
         ("one_row",),
         "create table one_row (id integer primary key, word text not null); insert into one_row values (1, 'one')",
         "select count(word) from one_row where id > 0",
