@@ -67,7 +67,7 @@ def quit_now(supervisor: Supervisor) -> None:
 def pause(supervisor: Supervisor) -> None:
     """SIGUSR1: PAUSE."""
     if supervisor.state["paused"]:
-        supervisor.log.log("got SIGUSR1, but already paused/suspended")
+        supervisor.log.log("got SIGUSR1, but already paused")
     else:
         supervisor.log.log("got SIGUSR1, pausing all activity")
         supervisor.order("PAUSE")
@@ -78,7 +78,7 @@ def resume(supervisor: Supervisor) -> None:
     if supervisor.state["shutdown"]:
         supervisor.log.log("got SIGUSR2 while shutting down, ignoring")
     elif not supervisor.state["paused"]:
-        supervisor.log.log("got SIGUSR2, but not paused/suspended")
+        supervisor.log.log("got SIGUSR2, but not paused")
     else:
         supervisor.log.log("got SIGUSR2, continuing from PAUSE")
         supervisor.order("RESUME")
