@@ -1,0 +1,31 @@
+"""A run goes on only as the run it was."""
+
+from __future__ import annotations
+
+import json
+
+from pgshoal.bench.run.resume import differences
+from tests.bench.run.scripted import knobs
+
+THEN = knobs(units="50", processes="1,2")
+FACTS = json.loads(json.dumps({"seed": 7, "knobs": THEN.as_dict(), "experiments": ["connect"]}))
+
+
+def test_the_same_run_can_go_on() -> None:
+    """Neither JSON's lists nor another place of the results are a difference."""
+    assert differences(FACTS, knobs(units="50", processes="1,2", results="/elsewhere"), ("connect",)) == []
+
+
+def test_each_difference_is_named() -> None:
+    """Seed, knobs and experiments are said with both values."""
+    assert differences(FACTS, knobs(seed="8", units="60", processes="1,2,4"), ("connect", "burst")) == [
+        "processes was 1,2, is 1,2,4",
+        "units was 50, is 60",
+        "seed was 7, is 8",
+        "experiments were connect, are connect,burst",
+    ]
+
+
+def test_a_folder_without_a_run_is_said_to_be_one() -> None:
+    """Nothing is continued by mistake in a folder that holds no run."""
+    assert "no run.json" in differences({}, THEN, ("connect",))[0]
