@@ -12,8 +12,8 @@ from typing import Any, Final, Self
 
 import psycopg
 
-from pgshoal.bench.deaf import DeafServer
 from pgshoal.bench.knobs import Knobs
+from pgshoal.bench.load.deaf import DeafServer
 from pgshoal.bench.model import NotHere
 from pgshoal.bench.targets.servers import PASSWORD, SCRAM_USER, Server, Standby, local_postmaster
 from pgshoal.bench.targets.tables import BY_INDEX, MARK, TABLES, Table, What
