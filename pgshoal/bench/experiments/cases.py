@@ -14,16 +14,7 @@ FAMILY: Final = "compare-"
 RELAYED: Final = ("cached", "samples", "steal", "counts", "alive", "steady")
 MOMENTS: Final = ("alive",)
 KNOBS: Final = ("compare_seconds", "copy_mb", "idle_clients", "engines", "only", "scale")
-COMMON: Final[Mapping[str, object]] = {
-    "pool_mode": "transaction",
-    "default_pool_size": 20,
-    "max_client_conn": 12000,
-    "max_prepared_statements": 200,
-    "auth_type": "trust",
-    "log_connections": 0,
-    "log_disconnections": 0,
-    "log_stats": 0,
-}
+COMMON: Final[Mapping[str, object]] = {"auth_type": "trust", "default_pool_size": 20}
 
 
 def case(

@@ -10,9 +10,9 @@ from typing import Any
 from pgshoal import __version__
 from pgshoal.bench.knobs import Knobs
 from pgshoal.bench.measure import machine
-from pgshoal.bench.model import Cell
+from pgshoal.bench.model import Cell, NotHere
 from pgshoal.bench.stand import Stand
-from pgshoal.bench.targets import pgbouncer
+from pgshoal.bench.targets.poolers import bouncer
 
 #: Starting, connecting and stopping, beside warm-up, interval and cool-down.
 AROUND_S = 2.0
@@ -39,8 +39,8 @@ def versions(stand: Stand, knobs: Knobs, cells: Iterable[Cell]) -> Mapping[str, 
     programs: dict[str, Path] = {"pgbench": stand.programs["pgbench"]}
     if any(cell.target.kind == "pgbouncer" for cell in cells):
         try:
-            programs["pgbouncer"] = pgbouncer.find(knobs.text("pgbouncer"))
-        except pgbouncer.NoPgBouncer:
+            programs["pgbouncer"] = bouncer(knobs)
+        except NotHere:
             programs.pop("pgbouncer", None)  # its cells are left out, with the reason
     return {"server": stand.sql("show server_version"), **machine.versions(programs)}
 
