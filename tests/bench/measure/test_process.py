@@ -6,6 +6,13 @@ import os
 import resource
 import subprocess
 import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psutil
+import pytest
 
 from pgshoal.bench.measure import process
 
@@ -26,6 +33,25 @@ def test_a_family_counts_as_one() -> None:
         total = process.total(process.peak_bytes, father.pid)
         assert total == process.peak_bytes(father.pid) + process.peak_bytes(child) > 80 << 20
         father.communicate(b"")
+
+
+BURN_S = 0.2
+BURNER = f"""
+import sys, time
+while time.process_time() < {BURN_S}: pass
+print("burnt", flush=True)
+sys.stdin.read()
+"""
+
+
+@contextmanager
+def burner() -> Iterator[int]:
+    """A child that has spent BURN_S of CPU time, and is blocked now; it ends with the block and is reaped."""
+    with subprocess.Popen([sys.executable, "-c", BURNER], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        yield child.pid
+        child.communicate(b"")
 
 
 def test_work_costs_cpu_time() -> None:
@@ -71,3 +97,69 @@ def test_the_file_limit_is_never_lowered() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     assert process.raise_file_limit(10) == soft
     assert resource.getrlimit(resource.RLIMIT_NOFILE) == (soft, hard)
+
+
+def test_threads_that_have_ended_are_counted() -> None:
+    """What a thread has spent stays in the account of its process."""
+
+    def burn() -> None:
+        while time.thread_time() < BURN_S:
+            pass
+
+    before = process.cpu_ns(os.getpid())
+    thread = threading.Thread(target=burn)
+    thread.start()
+    thread.join()
+    assert process.cpu_ns(os.getpid()) - before >= BURN_S * 1e9
+
+
+def test_who_has_ended_has_no_cpu_time() -> None:
+    """Asked for alone it is an error, among others it is left out."""
+    with burner() as pid:
+        pass
+    with pytest.raises(ProcessLookupError):
+        process.cpu_ns(pid)
+    assert list(process.cpu_of([pid, os.getpid()])) == [os.getpid()]
+
+
+def test_a_child_counts_alive_and_reaped() -> None:
+    """Its time is in the sum while it lives, and stays when it is gone, to a few ticks of the kernel's."""
+    own = os.getpid()
+    before = process.cpu_with_reaped_ns(own, list)
+    with burner() as pid:
+        alive = process.cpu_with_reaped_ns(own, lambda: [pid])
+        at_least = process.cpu_ns(pid)
+    reaped = process.cpu_with_reaped_ns(own, lambda: [pid])
+    tick_ns = 1e9 / os.sysconf("SC_CLK_TCK")
+    assert alive - before == pytest.approx(at_least, abs=2 * tick_ns)
+    assert reaped - before >= at_least - 2 * tick_ns > BURN_S * 0.9e9
+
+
+def test_a_child_reaped_between_two_looks_is_not_counted_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sum is taken again until nobody was reaped meanwhile."""
+    reaped = iter((100, 150, 150, 150))
+    monkeypatch.setattr(process, "reaped_ns", lambda pid: next(reaped))
+    monkeypatch.setattr(process, "cpu_of", lambda pids: dict.fromkeys(pids, 50))
+    living = iter(([1, 2], [1]))
+    assert process.cpu_with_reaped_ns(1, lambda: next(living)) == 150 + 50
+
+
+def test_the_ended_have_no_birth() -> None:
+    """A process that lives keeps its time of birth; one that waits to be reaped, or is gone, has none."""
+    assert process.birth(os.getpid()) == process.birth(os.getpid()) is not None
+    with subprocess.Popen([sys.executable, "-c", ""]) as child:
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        assert process.birth(child.pid) is None
+    assert process.birth(child.pid) is None
+
+
+def test_switches_and_memory_of_a_blocked_process() -> None:
+    """An independent reading of the same kernel's figures says the same."""
+    with burner() as pid:
+        independent = psutil.Process(pid)
+        switched = independent.num_ctx_switches()
+        assert process.switches(pid) == (switched.voluntary, switched.involuntary)
+        assert process.switches(pid)[0] > 0
+        assert process.rss_of([pid, pid]) == 2 * independent.memory_info().rss
+    assert process.switches(pid) == (0, 0)
+    assert process.rss_of([pid]) == 0
