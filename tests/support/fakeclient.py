@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import socket
+import ssl
 import struct
 import time
 from types import TracebackType
@@ -164,6 +165,12 @@ class FakeClient:
                 self.key = got.payload
             elif got.kind == "Z":
                 return seen
+
+    def encrypt(self, context: ssl.SSLContext) -> None:
+        """Asks for TLS and makes the handshake; before the login."""
+        self.send(m.SSL_REQUEST)
+        assert self.read_bytes(1) == b"S"
+        self.socket = context.wrap_socket(self.socket, server_hostname="localhost")
 
     def close(self) -> None:
         """Closes without a Terminate message."""

@@ -78,7 +78,7 @@ def test_proxy_splits_and_cuts(pg15: Postgres) -> None:
     with BrokenProxy((pg15.host, pg15.port), up=Fault(chunk=1), down=Fault(chunk=1)) as proxy:
         with FakeClient((proxy.host, proxy.port)) as client:
             client.login("scram_user", "app", PASSWORDS["scram_user"])
-            proxy.down.cut_after = 0
+            proxy.down.cut_within = 1
             client.send(m.query("select 1"))
             with pytest.raises(Closed):
                 client.read()

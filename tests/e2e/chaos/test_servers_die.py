@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -63,6 +64,19 @@ def test_a_restart(pooler: Pooler, mortal: Postgres) -> None:
         until(lambda: sum(crowd.lost.values()) > 0, "somebody hears of the shutdown")
         mortal.start()
         crowd.more(100)
+    settled(pooler, mortal)
+
+
+def test_an_immediate_shutdown(pooler: Pooler, mortal: Postgres) -> None:
+    """All backends end at once, without a checkpoint, and the server comes back through recovery."""
+    with Crowd(pooler, ["app"]) as crowd:
+        crowd.more()
+        psutil.Process(mortal.pid).send_signal(signal.SIGQUIT)
+        until(lambda: sum(crowd.lost.values()) > 0, "somebody hears of it")
+        mortal.stop()
+        mortal.start()
+        crowd.more(100)
+    assert crowd.strange == {}
     settled(pooler, mortal)
 
 
