@@ -50,6 +50,8 @@ def burner() -> Iterator[int]:
     with subprocess.Popen([sys.executable, "-c", BURNER], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
         assert child.stdout is not None
         child.stdout.readline()
+        while process.stat(child.pid)[process.STATE] != "S":
+            time.sleep(0.001)
         yield child.pid
         child.communicate(b"")
 
