@@ -30,9 +30,8 @@ def application() -> typer.Typer:
         pretty_exceptions_enable=False,
     )
     for name, declared in EXPERIMENTS.items():
-        about = declared[0]
         own = dict.fromkeys(knob for one in declared for knob in one.knobs)
-        app.command(name, help=f"{sentence(about.question)}")(measuring((name,), own))
+        app.command(name, help=asked(declared[0].question))(measuring((name,), own))
     every = dict.fromkeys(name for name, knob in KNOBS.items() if not knob.common)
     app.command("all", help="Every experiment, one after the other, and one report.")(
         measuring(tuple(EXPERIMENTS), every)
@@ -42,9 +41,9 @@ def application() -> typer.Typer:
     return app
 
 
-def sentence(text: str) -> str:
-    """A question or a title as help has it."""
-    return text[:1].upper() + text[1:] + ("" if text.endswith((".", "?")) else ".")
+def asked(question: str) -> str:
+    """A question as help has it."""
+    return f"{question[:1].upper()}{question[1:].removesuffix('?')}?"
 
 
 def measuring(names: tuple[str, ...], own: Iterable[str]) -> Callable[..., None]:

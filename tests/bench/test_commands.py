@@ -19,7 +19,12 @@ from pgshoal.bench.run.session import Request
 def requests(monkeypatch: pytest.MonkeyPatch) -> list[Request]:
     """What would have been run; each ends with status 3."""
     seen: list[Request] = []
-    monkeypatch.setattr(commands, "measure", lambda request: seen.append(request) or 3)
+
+    def measure(request: Request) -> int:
+        seen.append(request)
+        return 3
+
+    monkeypatch.setattr(commands, "measure", measure)
     return seen
 
 

@@ -44,7 +44,7 @@ def case(
     return Experiment(
         FAMILY + name,
         title,
-        "our ratios against PgBouncer, with the targets we set ourselves",
+        "what do we cost beside PgBouncer, and do we keep to the bounds we set ourselves",
         cells,
         tuple(metrics),
         knobs=KNOBS,

@@ -12,7 +12,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 
 from pgshoal.bench.model import Cell, Experiment, Row
-from pgshoal.bench.results import terminal
+from pgshoal.bench.results.combine import gathered
+from pgshoal.bench.results.findings import finding
+from pgshoal.bench.results.tables import HEADLINES
+from pgshoal.bench.results.words import number, title
 from pgshoal.bench.run.matrix import Planned
 
 
@@ -96,9 +99,9 @@ class Screen:
         self.console.print(line(row), style="red" if row.error else None, markup=False, highlight=False, soft_wrap=True)
 
     def finished(self, experiment: Experiment, rows: Sequence[Row]) -> None:
-        """The table of an experiment."""
+        """What came out of an experiment, in a sentence; the tables come at the end."""
         if rows:
-            self.console.print(terminal.table(experiment, rows))
+            self.console.print(finding(experiment, gathered(rows)), style="bold", markup=False, highlight=False)
 
     def failed(self, name: str, reason: str) -> None:
         """Why an experiment is not run to its end."""
@@ -130,8 +133,8 @@ def line(row: Row) -> str:
     where = " ".join(part for part in (row.experiment, row.target, variant, f"#{row.repeat + 1}") if part)
     if row.error:
         return f"{where}: failed: {row.error}"
-    shown = [f"{name} {row.figures[name]:,.4g}" for name in terminal.HEADLINES if name in row.figures]
-    return f"{where}: {', '.join(shown)}" + "".join(f"; invalid: {reason}" for reason in row.invalid)
+    shown = [f"{title(name)} {number(row.figures[name])}" for name in HEADLINES if name in row.figures]
+    return f"{where}: {'; '.join(shown)}" + "".join(f"; invalid: {reason}" for reason in row.invalid)
 
 
 def clock(seconds: float) -> str:

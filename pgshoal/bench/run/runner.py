@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, Protocol
@@ -63,18 +63,18 @@ class Ended:
 
 
 def run(
-    names: Sequence[str], experiments: Sequence[Experiment], knobs: Knobs, folder: Path, resume: bool, tell: Tell
-) -> Ended:
+    declared: Mapping[str, Sequence[Experiment]], knobs: Knobs, folder: Path, resume: bool, tell: Tell, ended: Ended
+) -> None:
     """Makes all runs that the folder does not hold yet; KeyboardInterrupt leaves the rows made so far in it.
 
-    `names` are those of the command line, for the record.
+    `declared` are the experiments by the names of the command line; `ended` is filled as it goes.
     """
     book, started = Book(folder), single.now()
     done = book.done() if resume else set()
     with Stand(knobs) as stand:
-        work = Work(stand, book, knobs, tell)
-        todo = work.planned(experiments, done)
-        about = facts.about(stand, knobs, names, work.cells.values(), started)
+        work = Work(stand, book, knobs, tell, ended)
+        todo = work.planned([one for some in declared.values() for one in some], done)
+        about = facts.about(stand, knobs, tuple(declared), work.cells.values(), started)
         book.begin(about)
         tell.planned([one for stage in todo for one in stage.runs], facts.guess_s(knobs))
         try:
@@ -82,16 +82,14 @@ def run(
                 work.make(stage)
         finally:
             work.settle()
-            book.begin({**about, "left_out": work.ended.left_out, "given_up": work.ended.failed})
-    return work.ended
+            book.begin({**about, "left_out": ended.left_out, "failed": ended.failed})
 
 
 class Work:
     """One call of `run`, on a stand that stands."""
 
-    def __init__(self, stand: Stand, book: Book, knobs: Knobs, tell: Tell) -> None:
-        self.stand, self.book, self.knobs, self.tell = stand, book, knobs, tell
-        self.ended = Ended()
+    def __init__(self, stand: Stand, book: Book, knobs: Knobs, tell: Tell, ended: Ended) -> None:
+        self.stand, self.book, self.knobs, self.tell, self.ended = stand, book, knobs, tell, ended
         self.cells: dict[str, Cell] = {}  # by key: all that are wanted
         self._unsettled: dict[str, Experiment] = {}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 from collections.abc import Mapping, Sequence
@@ -15,10 +16,10 @@ from pgshoal.bench.experiments import EXPERIMENTS
 from pgshoal.bench.knobs import Knobs, resolve
 from pgshoal.bench.measure.process import raise_file_limit
 from pgshoal.bench.model import Experiment
-from pgshoal.bench.results import report
 from pgshoal.bench.results.book import Book
-from pgshoal.bench.results.combine import groups
-from pgshoal.bench.results.verdicts import verdicts
+from pgshoal.bench.results.chapters import Run, read
+from pgshoal.bench.results.report import files_of
+from pgshoal.bench.results.summary import show
 from pgshoal.bench.run.progress import Screen
 from pgshoal.bench.run.resume import differences
 from pgshoal.bench.run.runner import FAILURES, Ended, run
@@ -47,24 +48,23 @@ def measure(request: Request) -> int:
     except (ValueError, OSError) as error:
         console.print(str(error), style="red", markup=False, soft_wrap=True)
         return 1
-    declared = [one for name in request.names for one in EXPERIMENTS[name]]
-    ended: Ended | None = None
-    interrupted = False
+    declared = {name: EXPERIMENTS[name] for name in request.names}
+    ended = Ended()
     raise_file_limit(OPEN_FILES)
     try:
         with interruptible(), Screen(console) as screen:
-            ended = run(request.names, declared, knobs, folder, request.resume is not None, screen)
+            run(declared, knobs, folder, request.resume is not None, screen, ended)
     except KeyboardInterrupt:
-        interrupted = True
         console.print("\nInterrupted; everything that was started has been stopped.")
+        reported(folder, declared, console)
+        return 130
     except (*FAILURES, ProgramsMissing) as error:
         console.print(f"The bench failed: {error}", style="red", markup=False, soft_wrap=True)
-    reported = write_report(folder, console)
-    if interrupted:
-        return 130
-    if ended is None or not ended.all_well or not reported:
+        ended.failed["bench"] = str(error)
+    report = reported(folder, declared, console)
+    if not ended.all_well or report is None:
         return 1
-    return 1 if request.strict and missed(folder, declared, console) else 0
+    return 1 if request.strict and missed(report, console) else 0
 
 
 def prepared(request: Request) -> tuple[Knobs, Path]:
@@ -75,33 +75,39 @@ def prepared(request: Request) -> tuple[Knobs, Path]:
         seed = facts.get("seed") or random.SystemRandom().randrange(1, 1 << 31)
         knobs = resolve({**request.options, "seed": str(seed)}, os.environ, request.quick)
     if request.resume is None:
-        return knobs, Path(knobs.text("results")) / datetime.now().strftime("%Y-%m-%d-%H%M%S")
+        return knobs, new_folder(Path(knobs.text("results")))
     if found := differences(facts, knobs, request.names):
         raise ValueError(f"{request.resume} cannot be resumed: {'; '.join(found)}")
     return knobs, request.resume
 
 
-def write_report(folder: Path, console: Console) -> bool:
-    """The report of whatever the folder holds; whether that succeeded."""
+def new_folder(results: Path) -> Path:
+    """Named by the time, and not there yet."""
+    name = datetime.now().strftime("%Y-%m-%d-%H%M%S")
+    later = (f"{name}-{number}" for number in itertools.count(2))
+    return next(folder for one in itertools.chain([name], later) if not (folder := results / one).exists())
+
+
+def reported(folder: Path, declared: Mapping[str, Sequence[Experiment]], console: Console) -> Run | None:
+    """Writes the report of whatever the folder holds and shows its tables; None when that did not succeed."""
     if not Book(folder).rows():
-        console.print("no run was made: no report")
-        return True
+        console.print("No run was made, so there is no report.")
+        return Run(folder, {}, ())
     try:
-        path = report.write(folder)
+        found = read(folder, declared)
+        path = files_of(found)
     except (*FAILURES, ImportError) as error:
         console.print(f"The report failed: {error}; the rows are in {folder}", style="red", markup=False)
-        return False
+        return None
+    show(found, console)
     console.print(f"report: {path}", highlight=False, soft_wrap=True)
-    return True
+    return found
 
 
-def missed(folder: Path, declared: Sequence[Experiment], console: Console) -> int:
+def missed(report: Run, console: Console) -> int:
     """How many targets were missed, each said."""
-    every = groups(Book(folder))
-    count = 0
-    for experiment in declared:
-        for verdict in verdicts(experiment, [one for one in every if one.first.experiment == experiment.name]):
-            if verdict.met is False:
-                count += 1
-                console.print(f"missed: {'  '.join(filter(None, verdict.cells()))}", style="red", markup=False)
-    return count
+    parts = [part for chapter in report.chapters for part in chapter.parts]
+    found = [verdict for part in parts for verdict in part.verdicts if verdict.met is False]
+    for verdict in found:
+        console.print(f"missed: {'  '.join(filter(None, verdict.cells()))}", style="red", markup=False, soft_wrap=True)
+    return len(found)

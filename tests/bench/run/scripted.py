@@ -161,5 +161,7 @@ def notes(monkeypatch: pytest.MonkeyPatch) -> Notes:
 
 def work(notes: Notes, folder: Path, *experiments: Experiment, resume: bool = False, **options: str) -> runner.Ended:
     """Runs experiments by the runner."""
-    names = [one.name for one in experiments]
-    return runner.run(names, experiments, knobs(**options), folder, resume, Listener(notes))
+    ended = runner.Ended()
+    declared = {one.name: (one,) for one in experiments}
+    runner.run(declared, knobs(**options), folder, resume, Listener(notes), ended)
+    return ended

@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pgshoal.bench.model import ClientOutcome, NotHere, Outcome, Scene, Target
+from pgshoal.bench.knobs import Knobs
+from pgshoal.bench.model import Cell, ClientOutcome, NotHere, Outcome, Scene, Target
 from pgshoal.bench.results.book import Book
 from tests.bench.run.scripted import DIRECT, POOLED, Notes, ScriptedLoad, cell, experiment, notes, work
 
@@ -95,7 +96,7 @@ def test_a_server_that_cannot_be_prepared_ends_its_experiment_only(notes: Notes,
 def test_an_experiment_that_cannot_be_declared_is_given_up(notes: Notes, tmp_path: Path) -> None:
     """Knobs that contradict each other stop one experiment, not all."""
 
-    def cells(knobs: object) -> list[object]:
+    def cells(knobs: Knobs) -> list[Cell]:
         raise ValueError("more processes than connections")
 
     bad = replace(experiment("bad"), cells=cells)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -26,33 +25,33 @@ class Bench:
 
     def __init__(self) -> None:
         self.rows: list[Row] = []
-        self.end: Ended | BaseException = Ended()
+        self.end = Ended()
+        self.error: BaseException | None = None
         self.calls: list[tuple[Knobs, Path, bool]] = []
-        self.reports: list[Path] = []
 
     def run(
         self,
-        names: Sequence[str],
-        experiments: Sequence[Experiment],
+        declared: Mapping[str, Sequence[Experiment]],
         knobs: Knobs,
         folder: Path,
         resume: bool,
-        tell: Any,
-    ) -> Ended:
+        tell: object,
+        ended: Ended,
+    ) -> None:
         """As `runner.run`."""
         self.calls.append((knobs, folder, resume))
         book = Book(folder)
-        book.begin({"seed": knobs.int("seed"), "knobs": knobs.as_dict(), "experiments": list(names)})
+        book.begin({"seed": knobs.int("seed"), "knobs": knobs.as_dict(), "experiments": list(declared)})
         for row in self.rows:
             book.add(row)
-        if isinstance(self.end, BaseException):
-            raise self.end
-        return self.end
+        if self.error is not None:
+            raise self.error
+        vars(ended).update(vars(self.end))
 
-    def report(self, folder: Path) -> Path:
-        """As `report.write`."""
-        self.reports.append(folder)
-        return folder / "report.html"
+    @property
+    def reports(self) -> int:
+        """How many of the folders have a report."""
+        return sum((folder / "report.html").exists() for _, folder, _ in self.calls)
 
 
 @pytest.fixture
@@ -60,11 +59,11 @@ def bench(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Bench:
     """A bench of one experiment in a folder of its own."""
     made = Bench()
     made.rows = [single.failed(Planned(cell("one", POOLED), 0, 0), "")]
-    declared = Experiment("one", "", "", lambda knobs: (), (BOUND,))
+    declared = Experiment("one", "One", "what is it", lambda knobs: (), (BOUND,))
     monkeypatch.setattr(session, "EXPERIMENTS", {"one": (declared,)})
     monkeypatch.setattr(session, "run", made.run)
-    monkeypatch.setattr(session.report, "write", made.report)
-    monkeypatch.setenv("RESULTS_DIR", str(tmp_path))
+    folders = (tmp_path / f"run{number}" for number in range(9))
+    monkeypatch.setattr(session, "new_folder", lambda results: next(folders))
     return made
 
 
@@ -73,22 +72,28 @@ def ask(strict: bool = False, resume: Path | None = None, **options: str) -> int
     return measure(Request(("one",), options, True, strict, resume))
 
 
-def test_a_good_run_is_zero_and_has_a_report(bench: Bench, tmp_path: Path) -> None:
-    """The folder is a new one where the environment says."""
+def test_a_good_run_is_zero_and_has_a_report(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    """The end of the output says where it is."""
     assert ask() == 0
     ((_, folder, resumed),) = bench.calls
-    assert folder.parent == tmp_path
     assert not resumed
-    assert bench.reports == [folder]
+    assert capsys.readouterr().out.splitlines()[-1] == f"report: {folder / 'report.html'}"
+    assert (folder / "report.html").exists()
 
 
 def test_a_failure_is_one_and_still_reported(bench: Bench) -> None:
     """Rows with errors, experiments given up and a stand that breaks down are all failures."""
-    broken = single.failed(Planned(cell("one", POOLED), 0, 0), "it fell over")
-    for end in (Ended([broken]), Ended(failed={"one": "no server"}), RuntimeError("no server"), OSError("no room")):
+    for end in (
+        Ended([single.failed(Planned(cell("one", POOLED), 0, 0), "it fell over")]),
+        Ended(failed={"one": "no"}),
+    ):
         bench.end = end
         assert ask() == 1
-    assert len(bench.reports) == 4
+    bench.end = Ended()
+    for error in (RuntimeError("no server"), OSError("no room")):
+        bench.error = error
+        assert ask() == 1
+    assert bench.reports == 4
 
 
 def test_what_is_left_out_is_no_failure(bench: Bench) -> None:
@@ -99,17 +104,38 @@ def test_what_is_left_out_is_no_failure(bench: Bench) -> None:
 
 def test_an_interrupt_is_130_and_reported(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     """What was measured is worth a report."""
-    bench.end = KeyboardInterrupt()
+    bench.error = KeyboardInterrupt()
     assert ask() == 130
-    assert len(bench.reports) == 1
+    assert bench.reports == 1
     assert "Interrupted" in capsys.readouterr().out
 
 
 def test_nothing_measured_is_nothing_reported(bench: Bench) -> None:
-    """An interrupt before the first row ends quietly."""
-    bench.rows, bench.end = [], KeyboardInterrupt()
+    """An interrupt before the first row ends quietly, and a run that had everything left out is no failure."""
+    bench.rows, bench.error = [], KeyboardInterrupt()
     assert ask() == 130
-    assert bench.reports == []
+    bench.error = None
+    assert ask() == 0
+    assert bench.reports == 0
+
+
+def test_a_report_that_fails_is_a_failure(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rows stay."""
+
+    def broken(run: object) -> Path:
+        raise OSError("no room")
+
+    monkeypatch.setattr(session, "files_of", broken)
+    assert ask() == 1
+    assert len(Book(bench.calls[0][1]).rows()) == 1
+
+
+def test_each_run_has_a_folder_of_its_own(tmp_path: Path) -> None:
+    """Two runs that begin in the same second do not mix."""
+    first = session.new_folder(tmp_path)
+    assert first.parent == tmp_path
+    first.mkdir()
+    assert session.new_folder(tmp_path) != first
 
 
 def test_a_missed_target_is_a_failure_only_when_strict(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
@@ -130,9 +156,9 @@ def test_a_bad_value_stops_before_anything_starts(bench: Bench, capsys: pytest.C
     assert bench.calls == []
 
 
-def test_the_seed_is_drawn_recorded_and_taken_up_again(bench: Bench, tmp_path: Path) -> None:
+def test_the_seed_is_drawn_recorded_and_taken_up_again(bench: Bench) -> None:
     """Two runs have different seeds; a resumed one has the folder's."""
-    assert ask() == ask(results=str(tmp_path / "other")) == 0
+    assert ask() == ask() == 0
     (one, folder, _), (other, *_) = bench.calls
     assert one.int("seed") != other.int("seed")
     assert ask(resume=folder) == 0
