@@ -1,0 +1,41 @@
+"""A site on PgBouncer, then on pgshoal: the run and the judgement that all its tests share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import pytest
+
+from pgshoal.bench.targets import pgbouncer
+from tests.e2e.migration.site import SITES, Site
+from tests.e2e.migration.transcript import Expected, Transcript, differing
+from tests.support.invoking import Invocations
+
+Script = Callable[[Site], Transcript]
+
+
+def moved(name: str, script: Script, facts: Mapping[str, object], engine: str, programs: Sequence[str]) -> None:
+    """Runs the script on PgBouncer and on each of the programs, in the same folder; fails on any fault."""
+    try:
+        pgbouncer.find()
+    except pgbouncer.NoPgBouncer as missing:
+        pytest.skip(f"nothing to compare with: {missing}")
+    place = Invocations.in_a_folder()
+    try:
+        theirs = heard(Site(name, place, "PgBouncer", engine, facts), script)
+        for program in programs:
+            ours = heard(Site(name, place, program, engine, facts), script)
+            expected = Expected(SITES / name / f"{program}.differences")
+            assert expected.undocumented() == []
+            faults = expected.faults(differing(theirs, ours))
+            assert faults == [], "\n".join([f"{name} on {program}:", *faults])
+    finally:
+        place.remove()
+
+
+def heard(site: Site, script: Script) -> Transcript:
+    """One run, of which nothing stays but what was written down."""
+    try:
+        return script(site)
+    finally:
+        site.remove()

@@ -1,0 +1,260 @@
+"""The clients of forty customers' databases behind one `*`, and who runs them."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import subprocess
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+
+import asyncpg
+import psycopg
+from psycopg import sql
+
+from pgshoal.auth.md5 import md5_secret
+from tests.e2e.conftest import until
+from tests.e2e.migration import console
+from tests.e2e.migration.site import HOST, Site, chapter
+from tests.e2e.migration.transcript import Transcript, error_text
+from tests.support.postgres import Postgres
+
+COUNT = 40
+TENANTS = tuple(f"tenant_{number:02}" for number in range(1, COUNT + 1))
+APP = ("app", "app-secret")
+BATCH = ("batch", "batch-secret")
+OPS = ("ops", "ops-secret")
+TELEGRAF = ("telegraf", 'telegraf "quoted" secret')
+BILLING = ("billing", "it's billing")
+
+
+def prepare(pg: Postgres) -> dict[str, object]:
+    """Roles and databases; the facts that the files need."""
+    with pg.connect() as conn:
+        for name, password in (APP, BATCH, BILLING):
+            kind = "md5" if name == "app" else "scram-sha-256"
+            conn.execute(sql.SQL("set password_encryption = {}").format(kind))
+            conn.execute(sql.SQL("create role {} login password {}").format(sql.Identifier(name), password))
+        conn.execute("create database tenant_01")
+    with pg.connect("tenant_01") as conn:
+        conn.execute("create table notes (id serial, body text)")
+        conn.execute("grant all on notes, notes_id_seq to public")
+        conn.execute("grant all on schema public to public")
+    with pg.connect() as conn:
+        for name in TENANTS[1:]:
+            conn.execute(
+                sql.SQL("create database {} template tenant_01 strategy file_copy").format(sql.Identifier(name))
+            )
+        secret = conn.execute("select rolpassword from pg_authid where rolname = 'batch'").fetchone()
+    assert secret is not None
+    return {"PG_PORT": pg.port, "APP_SECRET": md5_secret(APP[1], APP[0]), "BATCH_SECRET": secret[0]}
+
+
+def run(site: Site) -> Transcript:
+    """From the start of the service to its end."""
+    site.install()
+    with chapter(site, "start"):
+        site.start()
+        site.watch(*OPS)
+        console.tables(site, ("VERSION", "STATE", "DATABASES", "USERS"))
+    for title, work in CHAPTERS.items():
+        with chapter(site, title):
+            work(site)
+    site.out.chapter("end")
+    end(site)
+    return site.out
+
+
+def everybody(site: Site) -> None:
+    """Each customer's database once, twice, and all at the same time as far as max_user_connections goes."""
+    out = site.out
+    asked = "select current_database(), current_user"
+    for _ in range(2):
+        for name in TENANTS:
+            out.attempt(name, lambda: site.once(asked, name, *APP))  # noqa: B023
+    until(lambda: len(site.console.execute("show servers").fetchall()) <= 13, "the limit of the user")
+    with ExitStack() as stack:
+        conns = [stack.enter_context(site.connect(name, *APP)) for name in TENANTS]
+        for conn in conns[:12]:
+            conn.execute("begin")
+        out.say("twelve at work", [conn.execute("select 1").fetchone() for conn in conns[:12]])
+        for conn in conns[:12]:
+            conn.execute("commit")
+        out.say("the others", [conn.execute("select current_database()").fetchone() for conn in conns[12:]])
+        out.say("databases", sorted(row[0] for row in site.console.execute("show databases").fetchall()))
+        out.say("pools", sorted(row[:3] for row in site.console.execute("show pools").fetchall()))
+
+
+def logins(site: Site) -> None:
+    """Names and passwords, right and wrong."""
+    out = site.out
+    for user, password, dbname in (
+        (*APP, "old-name"), (*APP, "billing"), (*BATCH, "tenant_05"), ("app", "wrong", "tenant_05"),
+        ("batch", "wrong", "tenant_05"), ("nobody", "x", "tenant_05"), ("retired", "", "tenant_05"),
+        ("retired", "x", "tenant_05"), (*APP, "tenant_99"), ("app", "wrong", "tenant_98"), (*APP, "template1"),
+        (*TELEGRAF, "pgbouncer"), (*APP, "pgbouncer"), (*OPS, "tenant_05"), ("app", md5_secret(*reversed(APP)), "tenant_05"),
+        (*APP, "x" * 64), (*APP, "with space"), (*APP, "Tenant_05"), ("a" * 130, "x", "tenant_05"),
+    ):  # fmt: skip
+        text = "show version" if dbname == "pgbouncer" else "select current_user, current_database()"
+        out.attempt(f"{user}/{password} to {dbname}", lambda: site.once(text, dbname, user, password))  # noqa: B023
+    with psycopg.connect(site.dsn("tenant_05", *APP), autocommit=True) as conn:
+        conn.add_notice_handler(lambda diagnostic: out.say("notice", diagnostic.message_primary))
+        out.say("backend", conn.execute("select current_setting('server_version_num')").fetchone())
+    for more in ({"options": "-c IntervalStyle=iso_8601"}, {"options": "-c work_mem=1MB"}, {"options": "-d"},
+                 {"options": "-c statement_timeout=4321"}):  # fmt: skip
+        asked = "select current_setting('IntervalStyle'), current_setting('statement_timeout')"
+        out.attempt(str(more), lambda: [site.once(asked, "tenant_06", *APP, **more) for _ in range(2)])  # noqa: B023
+    out.say("the next one", site.once(asked, "tenant_06", *APP))
+
+
+def work(site: Site) -> None:
+    """What the application does, by asyncpg; the nightly batch with its session; pgbench on the biggest customer."""
+    out = site.out
+    for line in asyncio.run(asynchronous(site)):
+        out.say(line)
+    with site.connect("tenant_07", *BATCH) as conn:
+        conn.execute("create temporary table step as select 1 as id")
+        conn.execute("set statement_timeout = '5s'")
+        out.say(
+            "batch",
+            conn.execute("select count(*) from step").fetchone(),
+            conn.execute("show statement_timeout").fetchone(),
+        )
+        out.attempt("second batch", lambda: site.once("select 2", "tenant_08", *BATCH))
+        with site.connect("tenant_08", *BATCH):
+            out.attempt("third batch", lambda: site.once("select 3", "tenant_09", *BATCH))
+    with site.connect("tenant_02", *APP) as conn:
+        conn.execute("select 1")
+        out.attempt("session taken", lambda: site.once("select 1", "tenant_02", *APP))
+    out.attempt("session free", lambda: site.once("select 1", "tenant_02", *APP))
+    bench(site)
+
+
+async def asynchronous(site: Site) -> list[object]:
+    """A pool of asyncpg without its cache of statements, as behind a pooler of old."""
+    heard: list[object] = []
+    user, password = APP
+    pool = asyncpg.create_pool(
+        host=HOST, port=site.port, user=user, password=password, database="tenant_10", ssl=False,
+        statement_cache_size=0, min_size=1, max_size=3, server_settings={"application_name": "api"},
+    )  # fmt: skip
+    async with pool:
+        for number in range(5):
+            heard.append(await pool.fetchval("insert into notes (body) values ($1) returning body", f"note {number}"))
+        async with pool.acquire() as conn, conn.transaction():
+            heard.append([row["body"] async for row in conn.cursor("select body from notes order by id")])
+        for text in ("select 1/0", "select nothing", "insert into nowhere values (1)"):
+            try:
+                await pool.fetch(text)
+            except asyncpg.PostgresError as error:
+                heard.append(error_text(error))
+        heard.append(await pool.execute("truncate notes"))
+        heard.append(await pool.fetchval("show application_name"))
+    return heard
+
+
+def bench(site: Site) -> None:
+    """pgbench in two modes; of its report, what does not depend on the machine."""
+    script = site.folder / "notes.sql"
+    script.write_text("begin;\ninsert into notes (body) values (:client_id);\nselect count(*) from notes;\nend;\n")
+    for mode in ("simple", "extended"):
+        argv = [
+            "pgbench",
+            "-n",
+            "-M",
+            mode,
+            "-c",
+            "4",
+            "-j",
+            "2",
+            "-t",
+            "25",
+            "-f",
+            script,
+            site.dsn("tenant_01", *APP),
+        ]
+        done = subprocess.run([*map(str, argv)], capture_output=True, text=True, timeout=60, check=False)
+        kept = [
+            line for line in done.stdout.splitlines() if not line.startswith(("latency", "tps", "initial", "pgbench"))
+        ]
+        site.out.say("pgbench", done.returncode, *kept, sep="\n")
+    site.out.say("notes", site.once("select count(*) from notes", "tenant_01", *APP))
+    site.once("truncate notes", "tenant_01", *APP)
+
+
+def watching(site: Site) -> None:
+    """Tables as Telegraf and a person read them, with two customers at work."""
+    with site.connect("tenant_01", *APP, application_name="api") as one, site.connect("tenant_11", *APP) as two:
+        one.execute("begin")
+        one.execute("select 1")
+        two.execute("select 1")
+        console.tables(site, ("CLIENTS", "LISTS", "USERS", "PEERS"))
+        console.metrics(site, *TELEGRAF)
+        site.psql(site.dsn("pgbouncer", *TELEGRAF), "show pools;", "-A", "-F", ",", "-P", "footer=off")
+        one.execute("commit")
+
+
+def maintenance(site: Site) -> None:
+    """One customer is moved, another is shut out; the files change; mistakes are made and mended."""
+    out, told = site.out, console.told
+    with site.connect("tenant_12", *APP) as conn:
+        conn.execute("select 1")
+        for command in ("PAUSE tenant_12", "SHOW STATE", "RESUME tenant_12", "PAUSE tenant_77", "RESUME tenant_77",
+                        "DISABLE tenant_13", "ENABLE tenant_13", "RECONNECT tenant_12", "KILL tenant_14"):  # fmt: skip
+            told(site, command)
+        told(site, "DISABLE tenant_15")
+        out.attempt("shut out", lambda: site.once("select 1", "tenant_15", *APP))
+        told(site, "ENABLE tenant_15")
+        told(site, "RESUME tenant_14")
+        site.edit("pgbouncer.databases", "'old-name' = ", "new_name = ")
+        site.edit("pgbouncer.users", "max_user_client_connections=2", "max_user_client_connections=3")
+        site.edit("userlist.txt", '"retired" ""\n', "")
+        told(site, "RELOAD")
+        out.attempt("new name", lambda: site.once("select current_database()", "new_name", *APP))
+        out.attempt("old name", lambda: site.once("select current_database()", "old-name", *APP))
+        out.attempt("retired", lambda: site.once("select 1", "tenant_05", "retired", "x"))
+        told(site, "SHOW USERS")
+        site.edit("pgbouncer.ini", "default_pool_size = 2", "default_pool_size = many")
+        told(site, "RELOAD")
+        site.edit("pgbouncer.ini", "default_pool_size = many", "default_pool_size = 2\nnonsense = 1")
+        told(site, "RELOAD")
+        (site.folder / "pgbouncer.users").rename(site.folder / "lost")
+        told(site, "RELOAD")
+        site.install()
+        told(site, "RELOAD")
+        out.say("still here", conn.execute("select current_database()").fetchone())
+        out.attempt("old name", lambda: site.once("select current_database()", "old-name", *APP))
+
+
+CHAPTERS: dict[str, Callable[[Site], None]] = {
+    "everybody": everybody,
+    "logins": logins,
+    "work": work,
+    "watching": watching,
+    "maintenance": maintenance,
+}
+
+
+def end(site: Site) -> None:
+    """The console asks for the end; who has a transaction may finish it, who waits is told."""
+    out, pid = site.out, site.pid
+    with site.connect("tenant_01", *APP) as busy, site.connect("tenant_20", *APP) as idle:
+        busy.execute("begin")
+        console.told(site, "SHUTDOWN WAIT_FOR_SERVERS")
+        console.told(site, "SHOW STATE")
+        out.attempt("idle one", lambda: idle.execute("select 1"))
+        out.say("busy one", busy.execute("select 1").fetchone())
+        busy.execute("commit")
+        site.ended(pid)
+    site.out.chapter("second start")
+    site.start()
+    pid = site.pid
+    with site.connect("tenant_01", *APP) as busy:
+        busy.execute("begin")
+        site.signal(signal.SIGINT)
+        until(lambda: not site.accepts_tcp(), "closed listeners")
+        site.signal(signal.SIGINT)
+        site.ended(pid)
+        out.attempt("cut off", lambda: busy.execute("select 1"))
+    assert Path(site.folder).exists()
