@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -119,6 +119,14 @@ class Load(Protocol):
     def generators(self) -> int: ...
 
     def run(self, scene: Scene) -> Outcome: ...
+
+
+@runtime_checkable
+class NeedsTables(Protocol):
+    """A load that reads tables: they are made before anything is counted."""
+
+    def prepare(self, stand: Stand, knobs: Knobs) -> None:
+        """Makes them, or finds them made."""
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,9 @@ from pgshoal.bench.model import ClientOutcome, Outcome, Scene
 from pgshoal.demo.account import spawn, unprivileged
 
 if TYPE_CHECKING:
+    from pgshoal.bench.knobs import Knobs
     from pgshoal.bench.load.logs import Span
+    from pgshoal.bench.stand import Stand
 
 ROW_BYTES: Final = 1000
 MIB: Final = 1 << 20
@@ -86,6 +88,10 @@ class MixedLoad:
     def generators(self) -> int:
         """pgbench's threads and each psql."""
         return self.api.generators + self.streams
+
+    def prepare(self, stand: Stand, knobs: Knobs) -> None:
+        """The API's tables."""
+        self.api.prepare(stand, knobs)
 
     def run(self, scene: Scene) -> Outcome:
         """The API's figures and latencies, with what the streams brought in the same interval."""

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from pgshoal.bench.load import logs
 from pgshoal.bench.load.logs import Span
@@ -20,7 +20,10 @@ from pgshoal.bench.model import ClientOutcome, Outcome, Scene
 from pgshoal.demo import pgbench
 from pgshoal.demo.account import spawn, unprivileged
 
-SCALE: Final = 5
+if TYPE_CHECKING:
+    from pgshoal.bench.knobs import Knobs
+    from pgshoal.bench.stand import Stand
+
 SPARE_FILES: Final = 100
 POLL_S: Final = 0.005
 BEGIN_LIMIT_S: Final = 120.0
@@ -52,13 +55,16 @@ class PgbenchLoad:
         """A thread fills one processor."""
         return min(self.threads, self.clients)
 
+    def prepare(self, stand: Stand, knobs: Knobs) -> None:
+        """The tables that its transactions are about."""
+        stand.fill(self.tables, self.size(knobs))
+
     def run(self, scene: Scene) -> Outcome:
         """The whole of it."""
         return self.watch(scene)[0]
 
     def watch(self, scene: Scene) -> tuple[Outcome, Span]:
         """The whole of it, and which piece of time its figures are about."""
-        scene.stand.fill(self.tables, self.size(scene))
         raise_file_limit(self.clients + SPARE_FILES)
         argv: list[str | Path] = [scene.stand.programs["pgbench"], *self.command(scene)]
         with running(argv, scene.opened.address(self.address), scene.folder) as child:
@@ -67,9 +73,9 @@ class PgbenchLoad:
             status = child.wait(END_LIMIT_S)
         return self.judge(scene.folder, span, status), span
 
-    def size(self, scene: Scene) -> int:
+    def size(self, knobs: Knobs) -> int:
         """Rows of the table `events`, or pgbench's scale."""
-        return scene.knobs.int("rows") if self.tables == "events" else SCALE
+        return knobs.int("rows" if self.tables == "events" else "scale")
 
     def command(self, scene: Scene) -> list[str]:
         """pgbench's arguments. Scripts are put into the scene's folder."""
@@ -81,7 +87,7 @@ class PgbenchLoad:
             path = folder / f"script{number}.sql"
             path.write_text(text)
             out += ["-f", str(path)]
-        out += ["-D", f"rows={self.size(scene)}"] if self.tables == "events" else []
+        out += ["-D", f"rows={self.size(scene.knobs)}"] if self.tables == "events" else []
         out += [f"--rate={self.rate:g}"] if self.rate else []
         out += ["-C"] if self.reconnect else []
         if self.transactions:

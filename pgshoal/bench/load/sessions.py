@@ -9,13 +9,17 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import numpy as np
 
 from pgshoal.bench.load.link import Link, LinkLost, conninfo, milliseconds_since
 from pgshoal.bench.measure.process import raise_file_limit
 from pgshoal.bench.model import ClientOutcome, Outcome, Scene
+
+if TYPE_CHECKING:
+    from pgshoal.bench.knobs import Knobs
+    from pgshoal.bench.stand import Stand
 
 UNIT: Final = b"select word from one_row"
 SPARE_FILES: Final = 200
@@ -58,9 +62,12 @@ class ConnectLoad:
         """One, however many threads."""
         return ONE_PYTHON
 
+    def prepare(self, stand: Stand, knobs: Knobs) -> None:
+        """The table of one row."""
+        stand.fill("one_row", 1)
+
     def run(self, scene: Scene) -> Outcome:
         """A few units to warm up, then all of them measured."""
-        scene.stand.fill("one_row", 1)
         info = conninfo(scene.opened.address())
         warm = self._work(info, iter(range(2 * self.threads)))
         with scene.meter.interval():

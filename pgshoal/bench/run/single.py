@@ -10,7 +10,7 @@ import numpy as np
 
 from pgshoal.bench.knobs import Knobs
 from pgshoal.bench.measure.meter import Meter
-from pgshoal.bench.model import Outcome, Row, Scene
+from pgshoal.bench.model import NeedsTables, Outcome, Row, Scene
 from pgshoal.bench.results.combine import PERCENTILES, Samples
 from pgshoal.bench.run.matrix import Planned
 from pgshoal.bench.run.standing import Standing
@@ -18,14 +18,16 @@ from pgshoal.bench.run.standing import Standing
 
 def make(one: Planned, standing: Standing, knobs: Knobs) -> tuple[Row, Samples | None]:
     """Runs the load against the cell's target; the row without checks, and all latency samples."""
-    started = now()
+    started, load = now(), one.cell.load
+    if isinstance(load, NeedsTables):
+        load.prepare(standing.stand, knobs)
     with standing.target(one.cell) as target, tempfile.TemporaryDirectory(prefix="pgshoal-bench-") as scratch:
         Path(scratch).chmod(0o777)  # programs that run under another account write here
         meter = Meter(standing.stand, target)
         scene = Scene(standing.stand, target, one.cell, knobs, meter, Path(scratch))
         meter.begin()
         try:
-            outcome = one.cell.load.run(scene)
+            outcome = load.run(scene)
         finally:
             meter.end()
         return row(one, started, outcome, meter), outcome.latencies_ms
