@@ -115,7 +115,7 @@ def _own(name: str, kind: Kind, full: str, quick: str | None, text: str, *env: s
 
 #: The quick value None is the full one.
 TABLE: Final[Sequence[Knob]] = (
-    _common("seconds", "float", "60", "3", "length of the load interval", least=0.1),
+    _common("seconds", "float", "60", "2.5", "length of the load interval", least=0.1),
     _common("warmup", "float", "5", "1", "seconds of load before the interval"),
     _common("cooldown", "float", "2", "0.3", "seconds of load after the interval"),
     _common("repeats", "int", "3", "1", "runs of each cell; medians are reported", least=1),

@@ -28,9 +28,10 @@ def lookups(knobs: Knobs) -> list[Cell]:
 
 
 def selects(knobs: Knobs) -> list[Cell]:
-    """pgbench -S, from few clients to as many as one process still answers well."""
+    """pgbench -S, from few clients to as many as one process still answers well; a quick run has only the fewest."""
     few = [count for count in knobs.ints("scaling_clients") if count <= 4 * MANY]
-    return [cell for clients in few for cell in fleets("scaling-select", PgbenchLoad(clients=clients), knobs)]
+    loads = (PgbenchLoad(clients=clients) for clients in (few[:1] if knobs.quick else few))
+    return [cell for load in loads for cell in fleets("scaling-select", load, knobs) if cell.phase]
 
 
 LOOKUPS = Experiment(
