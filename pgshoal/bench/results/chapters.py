@@ -16,6 +16,7 @@ from pgshoal.bench.results.published import Beside, beside
 from pgshoal.bench.results.tables import complaints
 from pgshoal.bench.results.verdicts import Verdict, verdicts
 
+ASKING = frozenset({"what", "how", "do", "does", "is", "are", "which"})
 Declared = Mapping[str, Sequence[Experiment]]
 
 
@@ -46,8 +47,9 @@ class Chapter:
 
     @property
     def question(self) -> str:
-        """What is asked."""
-        return self.parts[0].experiment.question
+        """What is asked, with its mark; what is no question stays as it is."""
+        said = self.parts[0].experiment.question
+        return f"{said}?" if said.split(" ", 1)[0] in ASKING else said
 
     @property
     def finding(self) -> str:

@@ -142,6 +142,14 @@ def gathered(rows: Iterable[Row]) -> list[Group]:
     return sorted(found, key=lambda group: (experiments.index(group.first.experiment), *place(group.first)))
 
 
+def by_variant(groups: Sequence[Group]) -> dict[str, list[Group]]:
+    """Cells of the same variant together."""
+    found: dict[str, list[Group]] = {}
+    for group in groups:
+        found.setdefault(group.variant, []).append(group)
+    return found
+
+
 def with_samples(book: Book, group: Group) -> Group:
     """One cell; its samples are read once and let go, as they may be many millions."""
     samples = book.samples(group.counted)

@@ -10,25 +10,34 @@ from pgshoal.bench.results.combine import Group
 from pgshoal.bench.results.verdicts import verdicts
 from pgshoal.bench.results.words import listed, number
 
+FEW = 6
 RATES = ("tps", "units_per_s", "throughput_mib_s")
 Groups = Sequence[Group]
 
 
 def finding(experiment: Experiment, groups: Groups) -> str:
-    """The sentence of an experiment; a general one where it has none of its own, or its figures are not there."""
+    """The sentence of an experiment, a general one where it has none of its own; and how much of it is in doubt."""
     if not any(row.figures for group in groups for row in group.rows):
         return "Nothing came out: every run failed."
     own = OF_EXPERIMENTS.get(experiment.name)
-    return (own(groups) if own else "") or judged(experiment, groups) or leading(experiment, groups)
+    said = (own(groups) if own else "") or judged(experiment, groups) or leading(experiment, groups)
+    doubtful = sum(not group.valid for group in groups)
+    if not doubtful:
+        return said
+    if doubtful == len(groups):
+        return f"{said} No run is valid.".strip()
+    return f"{said} {doubtful} of {len(groups)} cells {'has' if doubtful == 1 else 'have'} no valid run.".strip()
 
 
 def bounds_met(found: Iterable[tuple[Experiment, Groups]]) -> str:
     """How many of the bounds of several experiments are met, and which are not."""
     every = [v for experiment, groups in found for v in verdicts(experiment, groups) if v.bound is not None]
-    missed = [f"{v.cells()[0]} on {v.group.first.target}" for v in every if v.met is False]
+    missed = list(dict.fromkeys(f"{v.cells()[0]} on {v.group.first.target}" for v in every if v.met is False))
+    if len(missed) > FEW:
+        missed = [*missed[:FEW], f"{len(missed) - FEW} more"]
     open_ = sum(v.met is None for v in every)
     said = f"{sum(v.met is True for v in every)} of {len(every)} bounds are met"
-    said += f"; missed: {listed(list(dict.fromkeys(missed)))}" if missed else ""
+    said += f"; missed: {listed(missed)}" if missed else ""
     return (said + (f"; {open_} not judged for want of a valid run" if open_ else "") + ".") if every else ""
 
 
@@ -59,7 +68,7 @@ def poolers(groups: Groups) -> list[Group]:
 
 
 def faster(what: str) -> Callable[[Groups], str]:
-    """How many times as fast each pooler is as direct, in the first variant where both were measured."""
+    """How many times as much each pooler gets done as direct in the same variant, and what that does to p99."""
 
     def say(groups: Groups) -> str:
         parts = []
@@ -68,10 +77,11 @@ def faster(what: str) -> Callable[[Groups], str]:
                 (g for g in groups if g.first.kind == "direct" and g.first.variant == group.first.variant), None
             )
             rate, own = (rate_of(base) if base else None), rate_of(group)
-            if rate and own:
-                where = f" ({group.variant})" if group.variant else ""
-                parts.append(f"{group.first.target}{where} {words.times(own / rate)} direct's rate")
-        return f"{what}: {listed(parts)}." if parts else ""
+            if base and rate and own:
+                slow, was = group.value("p99_ms"), base.value("p99_ms")
+                p99 = f", p99 {number(slow)} instead of {number(was)} ms" if slow and was else ""
+                parts.append(f"{group.label} does {words.times(own / rate)} what direct does{p99}")
+        return f"{what}, {'; '.join(parts)}." if parts else ""
 
     return say
 
@@ -105,23 +115,19 @@ def kept(groups: Groups) -> str:
 
 
 def scaled(groups: Groups) -> str:
-    """What the best number of processes brings over one, for each family and variant."""
-    parts = []
-    for family, variant in dict.fromkeys((g.family, g.variant) for g in poolers(groups)):
+    """What the best number of processes brings over one, for each variant and family."""
+    found: dict[str, list[str]] = {}
+    for variant, family in dict.fromkeys((g.variant, g.family) for g in poolers(groups)):
         members = [g for g in groups if (g.family, g.variant) == (family, variant) and rate_of(g)]
         one = next((g for g in members if g.first.processes == 1), None)
         if one is None or len(members) < 2:
             continue
         best = max(members, key=lambda g: rate_of(g) or 0.0)
-        gain = (rate_of(best) or 0.0) / (rate_of(one) or 1.0)
-        where = f" with {variant}" if variant else ""
-        if best is one:
-            parts.append(f"one process of {family}{where} was not beaten by more")
-        else:
-            parts.append(
-                f"{best.first.processes} processes of {family}{where} reached {gain:.2f} times the rate of one"
-            )
-    return capital("; ".join(parts) + ".") if parts else ""
+        gain = words.times((rate_of(best) or 0.0) / (rate_of(one) or 1.0))
+        many = f"{best.first.processes} processes of {family} do {gain} the work of one"
+        found.setdefault(variant, []).append(f"one process of {family} does the most" if best is one else many)
+    said = [f"with {variant} {listed(parts)}" if variant else listed(parts) for variant, parts in found.items()]
+    return capital("; ".join(said) + ".") if said else ""
 
 
 def tls_cost(groups: Groups) -> str:
@@ -173,10 +179,10 @@ def capital(text: str) -> str:
 
 
 OF_EXPERIMENTS: Mapping[str, Callable[[Groups], str]] = {
-    "connect": faster("A new connection for each query"),
+    "connect": faster("Connecting for each query"),
     "burst": lost,
     "backends": kept,
-    "churn": faster("pgbench that reconnects"),
+    "churn": faster("Reconnecting"),
     "ceiling": lost,
     "scaling": scaled,
     "tls": tls_cost,

@@ -46,6 +46,7 @@ def facts(found: Mapping[str, Any]) -> str:
 
 
 FOLDED = ("knobs", "digests")
+FEW = 6
 
 
 def box(heading: str, values: Mapping[str, Any]) -> str:
@@ -101,11 +102,13 @@ def dot(colour: str) -> str:
 
 
 def warning(heading: str, lines: Sequence[str]) -> str:
-    """A marked box with a list; nothing when there is nothing to say."""
+    """A marked box with a list, folded when it is long; nothing when there is nothing to say."""
     if not lines:
         return ""
-    items = "".join(f"<li>{escape(line)}</li>" for line in lines)
-    return f'<div class="invalid"><strong>{escape(heading)}</strong><ul>{items}</ul></div>'
+    items = "<ul>" + "".join(f"<li>{escape(line)}</li>" for line in lines) + "</ul>"
+    if len(lines) > FEW:
+        items = f"<details><summary>{len(lines)} lines</summary>{items}</details>"
+    return f'<div class="invalid"><strong>{escape(heading)}</strong>{items}</div>'
 
 
 def charts(svgs: Sequence[str]) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 #: Each ink on light and on dark paper; charts are drawn with the light one, the report's style knows both.
 INKS = {
+    "paper": ("#fefefe", "#14181d"),
     "ink": ("#1d232b", "#e7eaee"),
     "soft": ("#5c6673", "#a3adb9"),
     "grid": ("#dde1e6", "#343b45"),
@@ -42,7 +44,9 @@ INKS = {
 }
 WIDTH_IN = 5.0  # narrow, so that its words are of reading size on a phone and two stand side by side on a desk
 LABEL_POINTS = 11.0
-DASHES = ("-", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (5, 1.5, 1.5, 1.5)))
+Colours = Mapping[str, str]
+Dash = str | tuple[int, tuple[float, ...]]
+DASHES: tuple[Dash, ...] = ("-", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (5, 1.5, 1.5, 1.5)))
 
 
 def light(name: str) -> str:
@@ -70,7 +74,7 @@ def colours(groups: Sequence[Group], by_family: bool = False) -> dict[str, str]:
     return found
 
 
-def dash(group: Group, groups: Sequence[Group]) -> object:
+def dash(group: Group, groups: Sequence[Group]) -> Dash:
     """Families of one kind differ in their dashes, as their colours are of one hue."""
     families = list(dict.fromkeys(other.family for other in groups if other.first.kind == group.first.kind))
     return DASHES[families.index(group.family) % len(DASHES)]
@@ -114,15 +118,33 @@ def short(value: float, _: object = None) -> str:
     return f"{value:g}"
 
 
-def label_ends(axis: Axes, ends: Sequence[tuple[float, str, str]], height_in: float) -> None:
-    """Writes (y, text, colour) right of the plot, each as near to its y as the others let it; limits must stand."""
-    gap = LABEL_POINTS / (height_in * 72)
+@dataclass(frozen=True)
+class End:
+    """What stands right of a line: words beside a short piece of it, at its last value."""
+
+    y: float
+    text: str
+    colour: str
+    dash: Dash = "-"
+
+
+def label_ends(axis: Axes, ends: Sequence[End], height_in: float) -> None:
+    """Names the lines at their ends, each as near to its y as the others let it; limits must stand."""
     to_axes = axis.transData + axis.transAxes.inverted()
-    wanted = sorted((float(to_axes.transform((axis.get_xlim()[1], y))[1]), text, colour) for y, text, colour in ends)
-    for (_, text, colour), at in zip(wanted, spread([y for y, _, _ in wanted], gap), strict=True):
-        axis.annotate(
-            text, (1.015, at), xycoords="axes fraction", va="center", fontsize=8.5, color=colour, annotation_clip=False
-        )
+    edge = axis.get_xlim()[1]
+    places = sorted(((float(to_axes.transform((edge, end.y))[1]), at) for at, end in enumerate(ends)))
+    gap = LABEL_POINTS / (height_in * 72)
+    for (_, at), y in zip(places, spread([place for place, _ in places], gap), strict=True):
+        end = ends[at]
+        style = {"color": end.colour, "linestyle": end.dash, "linewidth": 2}
+        axis.plot([1.015, 1.06], [y, y], transform=axis.transAxes, clip_on=False, **style)
+        words = {"va": "center", "fontsize": 8.5, "color": light("ink"), "annotation_clip": False}
+        axis.annotate(end.text, (1.07, y), xycoords="axes fraction", **words)
+
+
+def beside_bar(axis: Axes, x: float, y: float, text: str, ink: str = "ink") -> None:
+    """Words right of the end of a bar."""
+    axis.annotate(text, (x, y), (4, 0), textcoords="offset points", va="center", fontsize=8.5, color=light(ink))
 
 
 def spread(wanted: Sequence[float], gap: float) -> list[float]:

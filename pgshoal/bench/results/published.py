@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from pgshoal.bench.model import Experiment, Pick, Published
+from pgshoal.bench.model import Experiment, Kind, Pick, Published
 from pgshoal.bench.results.combine import Group
 
 
@@ -17,6 +17,7 @@ class Beside:
     experiment: str
     published: Published
     family: str = ""
+    kind: Kind = "direct"
     here: float | None = None
     valid: bool = True
 
@@ -46,7 +47,8 @@ def measured(name: str, published: Published, groups: Sequence[Group]) -> Iterat
             base = middle(bottom, below)
             here = here / base if base else None
         valid = all(group.valid for group in (*above, *below))
-        yield Beside(name, published, family, here, valid)
+        kind = next(group.first.kind for group in groups if group.family == family)
+        yield Beside(name, published, family, kind, here, valid)
 
 
 def families(top: Pick, bottom: Pick | None, groups: Sequence[Group]) -> Iterable[str]:

@@ -10,10 +10,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from pgshoal.bench.results import across, charts, csvfiles, page, paint, summary, terminal
+from pgshoal.bench.results import across, charts, csvfiles, ladders, page, paint, summary, terminal
 from pgshoal.bench.results.book import write_whole
 from pgshoal.bench.results.chapters import Chapter, Declared, Part, Run, read
-from pgshoal.bench.results.published import Beside
 from pgshoal.bench.results.tables import Table, medians
 from pgshoal.bench.results.verdicts import HEADINGS, Verdict
 
@@ -73,7 +72,7 @@ def body(run: Run) -> Iterator[str]:
     yield from contents(run)
     for chapter in run.chapters:
         yield from of_chapter(run, chapter)
-    yield from of_published([one for chapter in run.chapters for one in chapter.published])
+    yield from of_published(run)
     yield "<footer>Medians are of valid runs; percentiles are of all samples of those runs taken together.</footer>"
 
 
@@ -81,37 +80,39 @@ def contents(run: Run) -> Iterator[str]:
     """A line for each chapter: where it is, and what came out."""
     yield "<nav><ol>"
     for chapter in run.chapters:
-        yield f'<li><a href="#{escape(chapter.name)}">{escape(chapter.name)}</a><span>{escape(chapter.finding)}</span></li>'
+        name = escape(chapter.name)
+        yield f'<li><a href="#{name}">{name}</a><span>{escape(chapter.finding)}</span></li>'
     yield "</ol></nav>"
 
 
 def of_chapter(run: Run, chapter: Chapter) -> Iterator[str]:
     """Question, sentence, table, charts."""
     alone = len(chapter.parts) == 1
-    title = chapter.parts[0].experiment.title if alone else chapter.name
-    yield f'<section class="chapter" id="{escape(chapter.name)}"><h2>{escape(title)}</h2>'
+    title = chapter.parts[0].experiment.title if alone else "Against PgBouncer"
+    tag = f'<span class="tag">{escape(chapter.name)}</span>'
+    yield f'<section class="chapter" id="{escape(chapter.name)}"><h2>{escape(title)}{tag}</h2>'
     if chapter.question:
-        yield f'<p class="question">{escape(chapter.question)}?</p>'
+        yield f'<p class="question">{escape(chapter.question)}</p>'
     yield f'<p class="finding">{escape(chapter.finding)}</p>'
     judged = [verdict for part in chapter.parts for verdict in part.verdicts]
+    colours = paint.colours([group for part in chapter.parts for group in part.groups])
     if judged and not alone:
         yield of_verdicts(judged)
     for part in chapter.parts:
         if not alone:
             yield f"<h3>{escape(part.experiment.title)}</h3>"
-        colours = paint.colours(part.groups)
         yield page.table(medians(part.experiment, part.groups), colours)
     yield page.warning("Runs that do not count", chapter.complaints)
     if judged and alone:
         yield of_verdicts(judged)
-    yield page.charts([svg for part in chapter.parts for svg in drawn(run.folder, part)])
+    yield page.charts([svg for part in chapter.parts for svg in drawn(run.folder, part, colours)])
     yield "</section>"
 
 
-def drawn(folder: Path, part: Part) -> Iterator[str]:
+def drawn(folder: Path, part: Part, colours: paint.Colours) -> Iterator[str]:
     """The charts of one experiment, written as files on the way."""
     for at, chart in enumerate(part.experiment.charts):
-        figure = charts.draw(chart, part.groups)
+        figure = charts.draw(chart, part.groups, colours)
         if figure is not None:
             yield paint.save(figure, folder / CHARTS, f"{part.experiment.name}-{at + 1}-{chart.kind}")
 
@@ -123,12 +124,15 @@ def of_verdicts(found: Sequence[Verdict]) -> str:
     return page.table(Table(HEADINGS, tuple(v.cells() for v in found), texts=3), classes=classes)
 
 
-def of_published(found: Sequence[Beside]) -> Iterator[str]:
+def of_published(run: Run) -> Iterator[str]:
     """The last section."""
+    found = [one for chapter in run.chapters for one in chapter.published]
     if found:
         yield '<section class="chapter" id="published"><h2>published / here</h2>'
         yield '<p class="question">Ratios travel between machines, absolute figures do not.</p>'
         yield page.table(summary.of_published(found))
+        figure = ladders.published(found)
+        yield page.charts([paint.save(figure, run.folder / CHARTS, "published")] if figure else [])
         yield "</section>"
 
 

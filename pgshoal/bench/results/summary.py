@@ -38,7 +38,7 @@ def markdown(run: Run) -> Iterator[str]:
             else f"## {chapter.name}",
             "",
         )
-        yield from (f"{chapter.question}?  " if chapter.question else "", f"**{chapter.finding}**")
+        yield from (f"{chapter.question}  ", f"**{chapter.finding}**")
         for part in chapter.parts:
             yield from ("", *(["### " + part.experiment.title, ""] if len(chapter.parts) > 1 else []))
             yield from of_table(medians(part.experiment, part.groups))

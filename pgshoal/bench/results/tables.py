@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pgshoal.bench.model import Experiment
 from pgshoal.bench.results.combine import Group
-from pgshoal.bench.results.words import number, percent, title
+from pgshoal.bench.results.words import listed, number, percent, title
 
 #: Figures worth a column, and a word while a matrix runs, where an experiment names none.
 HEADLINES = (
@@ -60,12 +60,15 @@ def shown(experiment: Experiment, groups: Sequence[Group]) -> Mapping[str, str]:
 
 
 def complaints(groups: Sequence[Group]) -> list[str]:
-    """What is wrong with runs that do not count, one line for each of them."""
+    """What is wrong with runs that do not count; those of one cell with the same words together."""
+    runs: dict[tuple[str, str], list[str]] = {}
+    for group in groups:
+        for row in group.rows:
+            for reason in [first_line(row.error)] if row.error else row.invalid:
+                runs.setdefault((group.label, reason), []).append(str(row.repeat + 1))
     return [
-        f"{group.label}, run {row.repeat + 1}: {reason}"
-        for group in groups
-        for row in group.rows
-        for reason in ([first_line(row.error)] if row.error else row.invalid)
+        f"{label}, {'run' if len(some) == 1 else 'runs'} {listed(some)}: {reason}"
+        for (label, reason), some in runs.items()
     ]
 
 

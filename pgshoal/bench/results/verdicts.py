@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pgshoal.bench.model import Experiment, Metric
 from pgshoal.bench.results.combine import Group
-from pgshoal.bench.results.words import number
+from pgshoal.bench.results.words import number, title
 
 HEADINGS = ("experiment", "metric", "target", "value", "reference", "ratio", "bound", "met")
 
@@ -74,7 +74,7 @@ class Verdict:
         met = {True: "yes", False: "NO", None: "not judged" if self.bound is not None else ""}[self.met]
         return (
             " ".join(filter(None, (self.experiment.name, self.group.variant))),
-            f"{self.metric.name}, {self.metric.unit}{against}",
+            f"{title(self.metric.name, self.metric.unit)}{against}",
             self.group.first.target,
             "failed" if failed else number(self.value),
             "" if failed or self.metric.absolute else number(self.reference),

@@ -53,8 +53,8 @@ def title(figure: str, unit: str = "") -> str:
 
 
 def times(ratio: float) -> str:
-    """A ratio in a sentence: `2.5 times`, `0.66 times`, `as much`."""
-    return f"{ratio:.1f} times" if ratio >= 1.95 else f"{ratio:.2f} times"
+    """A ratio in a sentence: `2.07 times`."""
+    return f"{number(ratio) if ratio >= 10 else f'{ratio:.2f}'} times"
 
 
 def listed(parts: list[str]) -> str:
