@@ -147,28 +147,29 @@ class Stand:
         A given server keeps its settings, and the backends it had when we came; if somebody's pooler is measured, its
         idle server connections may stay too. RuntimeError names backends that do not go.
         """
-        if self.cluster is not None:
-            wanted = dict(settings or {})
-            if "max_connections" in wanted:
-                wanted["max_connections"] = str(int(wanted["max_connections"]) + OWN_CONNECTIONS)
-            if self.cluster.apply(wanted):
-                for what in self._filled:
-                    self._read(what)
-        self._drain()
-
-    def _drain(self) -> None:
         deadline = time.monotonic() + DRAIN_LIMIT_S
         while True:
             try:
+                self._apply(dict(settings or {}))
                 left = self._backends()
                 if not left:
                     return
                 trouble = "PostgreSQL still has backends of " + ", ".join(left)
-            except psycopg.OperationalError as error:  # it may be recovering from a crash
+            except psycopg.OperationalError as error:  # it has just ended, or recovers from a crash
                 trouble = str(error)
             if time.monotonic() > deadline:
                 raise RuntimeError(trouble)
             time.sleep(LOOK_EVERY_S)
+
+    def _apply(self, settings: dict[str, str]) -> None:
+        if self.cluster is None:
+            return
+        if "max_connections" in settings:
+            settings["max_connections"] = str(int(settings["max_connections"]) + OWN_CONNECTIONS)
+        if self.cluster.apply(settings):
+            filled, self._filled = self._filled, {}
+            for what, size in filled.items():  # their cache is cold; after a crash they may even be gone
+                self.fill(what, size)
 
     def _backends(self) -> list[str]:
         """The backends that should not be there, in words."""
