@@ -31,7 +31,8 @@ END_LIMIT_S: Final = 120.0
 #: pgbench tells its progress once a second: the first word of it says that all clients are connected and at work.
 PROGRESS: Final = b"progress:"
 ABORTED: Final = re.compile(r"client (\d+) (?:script \d+ )?aborted")
-REASON: Final = re.compile(r"(?:FATAL|ERROR|could not|closed)\b.*")
+#: What a server, or the way to it, has to do with: libpq and servers say so in these words.
+REASON: Final = re.compile(r"(?<=failed: ).+|(?:FATAL|ERROR): .*|server closed the connection.*")
 LOOKUP: Final = "\\set id random(1, :rows)\nselect id, tenant_id, created_at, event_type from events where id = :id;\n"
 
 
