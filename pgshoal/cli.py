@@ -156,7 +156,8 @@ def main() -> int:
         return 130
     except Exception as error:
         if hasattr(error, "format_message") and hasattr(error, "exit_code"):  # a mistake on the command line
-            typer.echo(f"pgshoal: {error.format_message()}", err=True)
+            if text := error.format_message():  # without one, help was shown
+                typer.echo(f"pgshoal: {text}", err=True)
             return int(error.exit_code)
         raise
     return result if isinstance(result, int) else 0

@@ -66,3 +66,19 @@ def test_nobody_to_speak_to(tmp_path: Path, name: str) -> None:
     done = pgshoal(name, str(path))
     assert done.returncode == 1
     assert "pool_mode = swimming" in done.stderr
+
+
+def test_bench_lists_its_commands() -> None:
+    """bench hands everything behind it on, help included; without anything it says what there is."""
+    assert "compare" in pgshoal("bench", "--help").stdout
+    assert "--units" in pgshoal("bench", "connect", "--help").stdout
+    assert pgshoal("bench").returncode == 2
+
+
+@pytest.mark.parametrize("command", ["bench", "advise"])
+def test_what_needs_the_bench_extra_says_so(command: str) -> None:
+    """A pooler installed plainly lacks packages that only measuring needs: one line says how to get them."""
+    code = "import sys; sys.modules['numpy'] = None; from pgshoal.cli import main; sys.exit(main())"
+    argv = [sys.executable, "-c", code, command, "all"]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (1, "this needs numpy: pip install 'pgshoal[bench]'\n")
