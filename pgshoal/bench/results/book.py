@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,8 +47,8 @@ class Book:
             row = replace(row, latencies=f"{LATENCIES}/{UNSAFE.sub('_', row.key)}-{row.repeat}.npy")
             (self.folder / LATENCIES).mkdir(parents=True, exist_ok=True)
             np.save(self.folder / row.latencies, np.asarray(latencies, dtype=np.float32))
-        with (self.folder / ROWS).open("a") as out:
-            out.write(line(row))
+        with (self.folder / ROWS).open("ab+") as out:
+            out.write(b"\n" * torn(out) + line(row).encode())
             out.flush()
             os.fsync(out.fileno())
         return row
@@ -79,6 +79,14 @@ class Book:
         return np.concatenate(found) if found else np.empty(0, np.float32)
 
 
+def torn(file: BinaryIO) -> bool:
+    """Whether the last line has no end, as its writer was killed."""
+    if not file.seek(0, os.SEEK_END):
+        return False
+    file.seek(-1, os.SEEK_END)
+    return file.read(1) != b"\n"
+
+
 def line(row: Row) -> str:
     """A row as one line of JSON."""
     return json.dumps(asdict(row), ensure_ascii=False, default=float) + "\n"
@@ -91,7 +99,7 @@ def read(text: str) -> Row | None:
     except ValueError:
         return None
     known = {name: value for name, value in found.items() if name in FIELDS}
-    return Row(**{**known, "invalid": tuple(known.get("invalid", ()))})
+    return Row(**{**known, **{name: tuple(known.get(name, ())) for name in ("clients", "invalid")}})
 
 
 def write_whole(path: Path, text: str) -> None:

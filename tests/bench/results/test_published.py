@@ -1,0 +1,75 @@
+"""Published ratios stand beside ours of the same question, once for each kind of pooler."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from pgshoal.bench.model import Experiment, Pick, Published, Row, Target
+from pgshoal.bench.results.combine import Group, gathered
+from pgshoal.bench.results.published import Beside, beside
+from tests.bench.results.planted import DIRECT, PGBOUNCER, PGSHOAL, run_of
+
+
+def row(target: Target, tps: float, clients: int = 256) -> Row:
+    """One run."""
+    return replace(run_of("x", target, clients=clients), figures={"tps": tps})
+
+
+CELLS = gathered(
+    [
+        row(DIRECT, 50),
+        row(PGBOUNCER, 100),
+        row(replace(PGBOUNCER, processes=2), 180),
+        row(PGSHOAL, 200),
+        row(replace(PGSHOAL, processes=2), 300),
+        row(replace(PGSHOAL, processes=2), 9999, clients=8),
+    ]
+)
+
+
+def asked(top: Pick, bottom: Pick | None, groups: list[Group] = CELLS) -> list[Beside]:
+    """Ours beside 1.5."""
+    published = Published("words", 1.5, top, bottom)
+    return beside(Experiment("x", "", "", lambda knobs: (), (), published=(published,)), groups)
+
+
+def by_family(found: list[Beside]) -> list[Beside]:
+    """In an order that does not depend on the cells'."""
+    return sorted(found, key=lambda one: one.family)
+
+
+def test_the_same_target_stands_on_both_sides() -> None:
+    """Picks without a kind compare each family with itself: two processes with one."""
+    top, bottom = (Pick("tps", where={"processes": count, "clients": 256}) for count in (2, 1))
+    assert [(one.family, one.here, one.factor) for one in by_family(asked(top, bottom))] == [
+        ("pgbouncer", 1.8, pytest.approx(1.2)),
+        ("pgshoal", 1.5, 1.0),
+    ]
+
+
+def test_every_pooler_stands_beside_direct() -> None:
+    """A fixed kind below: each other kind above it, and direct not over itself."""
+    found = asked(Pick("tps", where={"processes": 1}), Pick("tps", "direct"))
+    assert [(one.family, one.kind, one.here) for one in by_family(found)] == [
+        ("pgbouncer", "pgbouncer", 2),
+        ("pgshoal", "pgshoal", 4),
+    ]
+
+
+def test_a_kind_above_is_the_only_one() -> None:
+    """A fixed kind above: one line for that kind; without a bottom the figure itself."""
+    assert [one.here for one in asked(Pick("tps", "direct"), None)] == [50]
+
+
+def test_what_was_not_measured_is_said() -> None:
+    """A published ratio does not vanish because this run has no such cell."""
+    (one,) = asked(Pick("tps", where={"processes": 8}), Pick("tps", where={"processes": 1}))
+    assert (one.here, one.factor, one.family) == (None, None, "")
+
+
+def test_doubtful_cells_are_marked() -> None:
+    """Ours is not valid where a side has no valid run."""
+    groups = gathered([replace(row(PGSHOAL, 200), invalid=("steady: no",)), row(DIRECT, 50)])
+    assert [one.valid for one in asked(Pick("tps"), Pick("tps", "direct"), groups)] == [False]
