@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Sequence
 from statistics import fmean
 from types import TracebackType
@@ -14,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from pgshoal.bench.model import Cell, Experiment, Row
 from pgshoal.bench.results.combine import gathered
 from pgshoal.bench.results.findings import finding
-from pgshoal.bench.results.tables import HEADLINES
+from pgshoal.bench.results.tables import HEADLINES, first_line
 from pgshoal.bench.results.words import number, title
 from pgshoal.bench.run.matrix import Planned
 
@@ -24,37 +25,37 @@ class TimeLeft:
 
     def __init__(self) -> None:
         self._guess_s = 0.0
-        self._left: dict[str, int] = {}
+        self._left: Counter[tuple[str, str]] = Counter()  # by experiment and the cell's key
         self._took_s: dict[str, list[float]] = {}
 
     def plan(self, runs: Sequence[Planned], seconds_each: float) -> None:
         """All runs to come."""
         self._guess_s = seconds_each
-        for one in runs:
-            self._left[one.cell.experiment] = self._left.get(one.cell.experiment, 0) + 1
+        self._left.update((one.cell.experiment, one.cell.key) for one in runs)
 
-    def ended(self, experiment: str, seconds: float) -> None:
+    def ended(self, experiment: str, key: str, seconds: float) -> None:
         """One of them is over."""
-        self._left[experiment] = max(self._left.get(experiment, 0) - 1, 0)
+        self._left[experiment, key] -= 1
         self._took_s.setdefault(experiment, []).append(seconds)
 
-    def skipped(self, experiment: str, runs: int | None = None) -> None:
-        """So many of them, or all that are left, will not be made."""
-        left = self._left.get(experiment, 0)
-        self._left[experiment] = 0 if runs is None else max(left - runs, 0)
+    def skip(self, experiment: str, key: str = "") -> None:
+        """What is left of a cell, or of an experiment, will not be made."""
+        for one in self._left:
+            if one[0] == experiment and key in ("", one[1]):
+                self._left[one] = 0
 
     @property
     def runs(self) -> int:
         """How many are left."""
-        return sum(self._left.values())
+        return self._left.total()
 
     @property
     def seconds(self) -> float:
         """How long they will take."""
-        return sum(
-            count * (fmean(self._took_s[name]) if name in self._took_s else self._guess_s)
-            for name, count in self._left.items()
-        )
+        return sum(count * self._each_s(experiment) for (experiment, _), count in self._left.items())
+
+    def _each_s(self, experiment: str) -> float:
+        return fmean(self._took_s.get(experiment, [self._guess_s]))
 
 
 class Screen:
@@ -63,7 +64,7 @@ class Screen:
     def __init__(self, console: Console) -> None:
         self.console = console
         self.left = TimeLeft()
-        self._begun = 0.0
+        self._begun, self._whole = 0.0, 0
         self._bar = Progress(
             SpinnerColumn(),
             TextColumn("{task.description}"),
@@ -78,11 +79,12 @@ class Screen:
     def planned(self, runs: Sequence[Planned], seconds_each: float) -> None:
         """The bar gets its length."""
         self.left.plan(runs, seconds_each)
-        self._bar.update(self._task, total=len(runs))
+        self._whole = len(runs)
         self._show_left()
 
     def left_out(self, cell: Cell, reason: str) -> None:
         """Said once for each cell."""
+        self.left.skip(cell.experiment, cell.key)
         where = f"{cell.experiment}, {described(cell)}"
         self.console.print(f"left out: {where}: {reason}", style="yellow", markup=False, soft_wrap=True)
 
@@ -93,24 +95,25 @@ class Screen:
 
     def ended(self, row: Row) -> None:
         """A line for the run."""
-        self.left.ended(row.experiment, time.monotonic() - self._begun)
-        self._bar.advance(self._task)
+        self.left.ended(row.experiment, row.key, time.monotonic() - self._begun)
         self._show_left()
         self.console.print(line(row), style="red" if row.error else None, markup=False, highlight=False, soft_wrap=True)
 
     def finished(self, experiment: Experiment, rows: Sequence[Row]) -> None:
         """What came out of an experiment, in a sentence; the tables come at the end."""
         if rows:
-            self.console.print(finding(experiment, gathered(rows)), style="bold", markup=False, highlight=False)
+            said = finding(experiment, gathered(rows))
+            self.console.print(said, style="bold", markup=False, highlight=False, soft_wrap=True)
 
     def failed(self, name: str, reason: str) -> None:
         """Why an experiment is not run to its end."""
-        self.left.skipped(name)
+        self.left.skip(name)
         self._show_left()
         self.console.print(f"{name} was given up: {reason}", style="red", markup=False, soft_wrap=True)
 
     def _show_left(self) -> None:
-        self._bar.update(self._task, left=f"{clock(self.left.seconds)} left" if self.left.runs else "")
+        words = f"{clock(self.left.seconds)} left" if self.left.runs else ""
+        self._bar.update(self._task, total=self._whole, completed=self._whole - self.left.runs, left=words)
 
     def __enter__(self) -> Self:
         self._bar.start()
@@ -132,7 +135,7 @@ def line(row: Row) -> str:
     variant = " ".join(f"{name}={value}" for name, value in row.variant.items())
     where = " ".join(part for part in (row.experiment, row.target, variant, f"#{row.repeat + 1}") if part)
     if row.error:
-        return f"{where}: failed: {row.error}"
+        return f"{where}: failed: {first_line(row.error)}"
     shown = [f"{title(name)} {number(row.figures[name])}" for name in HEADLINES if name in row.figures]
     return f"{where}: {'; '.join(shown)}" + "".join(f"; invalid: {reason}" for reason in row.invalid)
 

@@ -9,6 +9,7 @@ from pgshoal.bench.knobs import Knobs
 
 #: Where a run lies is not what it measures.
 NO_MATTER: Final = frozenset({"results", "seed"})
+SIZES: Final = {True: "quick", False: "full"}
 
 
 def differences(facts: Mapping[str, Any], knobs: Knobs, names: tuple[str, ...]) -> list[str]:
@@ -22,6 +23,8 @@ def differences(facts: Mapping[str, Any], knobs: Knobs, names: tuple[str, ...]) 
         for name in sorted({*then, *now} - NO_MATTER)
         if plain(then.get(name)) != now.get(name)
     ]
+    if facts.get("quick") != knobs.quick:
+        out.append(f"the size was {SIZES[bool(facts.get('quick'))]}, is {SIZES[knobs.quick]}")
     if facts.get("seed") != knobs.int("seed"):
         out.append(f"seed was {facts.get('seed')}, is {knobs.int('seed')}")
     if list(facts.get("experiments", ())) != list(names):

@@ -21,12 +21,20 @@ def test_time_left_follows_what_runs_took() -> None:
     left = TimeLeft()
     left.plan(PAIR, 10)
     assert (left.runs, left.seconds) == (4, 40)
-    left.ended("a", 2)
+    left.ended("a", PAIR[0].cell.key, 2)
     assert left.seconds == 2 + 20
-    left.ended("a", 4)
+    left.ended("a", PAIR[1].cell.key, 4)
     assert (left.runs, left.seconds) == (2, 20)
-    left.skipped("b")
-    assert (left.runs, left.seconds) == (0, 0)
+
+
+def test_what_will_not_be_made_takes_no_time() -> None:
+    """A cell that is left out, and an experiment that was given up, are taken off with all their repeats."""
+    left = TimeLeft()
+    left.plan([*PAIR, *PAIR], 10)
+    left.skip("a", PAIR[0].cell.key)
+    assert left.runs == 6
+    left.skip("b")
+    assert (left.runs, left.seconds) == (2, 20)
 
 
 def test_times_are_shown_as_clocks() -> None:
@@ -41,7 +49,8 @@ def test_a_run_is_a_line() -> None:
     assert line(good).startswith("a pgshoal clients=8 #2: ")
     assert "1,234" in line(good)
     assert line(good).endswith("; invalid: samples: 3 (limit 100)")
-    assert line(single.failed(Planned(cell("a", POOLED), 0, 0), "it fell over")) == "a pgshoal #1: failed: it fell over"
+    broken = single.failed(Planned(cell("a", POOLED), 0, 0), "it fell over\nand said much")
+    assert line(broken) == "a pgshoal #1: failed: it fell over"
 
 
 def test_the_screen_prints_lines_where_there_is_no_terminal() -> None:

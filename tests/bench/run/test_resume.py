@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 from pgshoal.bench.run.resume import differences
 from tests.bench.run.scripted import knobs
 
 THEN = knobs(units="50", processes="1,2")
-FACTS = json.loads(json.dumps({"seed": 7, "knobs": THEN.as_dict(), "experiments": ["connect"]}))
+FACTS = json.loads(json.dumps({"seed": 7, "quick": True, "knobs": THEN.as_dict(), "experiments": ["connect"]}))
 
 
 def test_the_same_run_can_go_on() -> None:
@@ -29,3 +30,8 @@ def test_each_difference_is_named() -> None:
 def test_a_folder_without_a_run_is_said_to_be_one() -> None:
     """Nothing is continued by mistake in a folder that holds no run."""
     assert "no run.json" in differences({}, THEN, ("connect",))[0]
+
+
+def test_a_quick_run_is_not_continued_in_full() -> None:
+    """The size decides which cases are run, whatever the knobs say."""
+    assert differences(FACTS, replace(THEN, quick=False), ("connect",)) == ["the size was quick, is full"]

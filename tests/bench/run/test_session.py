@@ -41,7 +41,8 @@ class Bench:
         """As `runner.run`."""
         self.calls.append((knobs, folder, resume))
         book = Book(folder)
-        book.begin({"seed": knobs.int("seed"), "knobs": knobs.as_dict(), "experiments": list(declared)})
+        facts = {"seed": knobs.int("seed"), "quick": knobs.quick, "knobs": knobs.as_dict()}
+        book.begin({**facts, "experiments": list(declared)})
         for row in self.rows:
             book.add(row)
         if self.error is not None:
