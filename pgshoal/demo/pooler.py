@@ -128,7 +128,7 @@ class Pooler:
         self.launch()
         deadline = time.monotonic() + START_LIMIT_S
         while time.monotonic() < deadline and self.running:
-            if self.accepts() and self._is_up():
+            if self._is_up() and self.accepts():  # probes that nobody accepts yet would fill the backlog
                 return
             time.sleep(0.02)
         text = self.log_text()[-3000:]
