@@ -13,6 +13,7 @@ from pgshoal.bench.knobs import Knobs
 from pgshoal.bench.model import Cell, NotHere
 from pgshoal.bench.targets.balancer import Balancer, program
 from pgshoal.bench.targets.fleets import introduce, members, pin
+from pgshoal.bench.targets.listeners import pooler_roots
 from pgshoal.bench.targets.options import Options, parts, read
 from pgshoal.bench.targets.poolers import ADMIN, ADMIN_PASSWORD, Servers, bouncer, pooler_of
 from pgshoal.bench.targets.servers import SCRAM_USER
@@ -35,6 +36,7 @@ class Opened:
     addresses: Mapping[str, Address]
     poolers: Mapping[str, Pooler] = field(default_factory=dict)  # by the name of their address
     balancer: Balancer | None = None
+    theirs: Mapping[str, int] = field(default_factory=dict)  # processes of somebody else's pooler, by name
 
     def address(self, name: str = "main") -> Address:
         """Where and how clients connect, as the cell's user; KeyError for a name that this target does not have.
@@ -46,7 +48,7 @@ class Opened:
 
     def roots(self) -> Mapping[str, int]:
         """The processes that poolers were started as, by name; their children are theirs too. Empty when not known."""
-        found: dict[str, int] = {}
+        found = dict(self.theirs)
         for name, pooler in self.poolers.items():
             several = members(pooler)
             for number, one in enumerate(several):
@@ -92,7 +94,8 @@ def opened(stand: Stand, cell: Cell, knobs: Knobs) -> Iterator[Opened]:
         if cell.target.kind == "direct":
             yield Opened(cell, direct(stand, cell, servers))
         elif cell.target.kind == "address":
-            yield Opened(cell, {"main": somebodys(stand, cell)})
+            main = somebodys(stand, cell)
+            yield Opened(cell, {"main": main}, theirs=pooler_roots(main.host, main.port))
         else:
             yield started(stand, cell, knobs, options, servers, stack)
 

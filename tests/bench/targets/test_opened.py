@@ -219,13 +219,13 @@ def test_what_this_machine_lacks_is_said(stand: Stand, knobs: Knobs, monkeypatch
 
 
 def test_a_pooler_of_somebody_else(stand: Stand, knobs: Knobs, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is spoken to as it is; its processes are not guessed. The address may be one of IPv6."""
+    """It is spoken to as it is; its processes are known when it runs here. The address may be one of IPv6."""
     with Pooler({"*": f"host={stand.host} port={stand.port}"}, engine="python", userlist={"postgres": ""}) as theirs:
         monkeypatch.setattr(stand, "own", False)
         at = f"{theirs.host}:{theirs.port}"
         with opened(stand, cell(Target("address", address=at)), knobs) as found:
             assert ask(found, WHO)[:2] == ("postgres", stand.port)
-            assert (found.roots(), found.console(), found.running) == ({}, None, True)
+            assert (found.roots(), found.console(), found.running) == ({"main": theirs.pid}, None, True)
     somewhere = cell(Target("address", address="[::1]:6432"), tls="client")
     address = module.somebodys(stand, somewhere)
     assert (address.host, address.port, dict(address.environment)["PGSSLMODE"]) == ("::1", 6432, "require")
