@@ -15,7 +15,7 @@ from pgshoal.bench.targets.listeners import pooler_roots
 from pgshoal.demo.cluster import free_port
 
 #: Listens with SO_REUSEPORT, lets a child inherit the socket, and waits.
-LISTEN = """
+LISTEN = r"""
 import os, socket, sys
 s = socket.socket()
 s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
