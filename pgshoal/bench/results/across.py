@@ -10,7 +10,7 @@ from pgshoal.bench.results.combine import Group
 from pgshoal.bench.results.csvfiles import flat
 from pgshoal.bench.results.page import worded
 from pgshoal.bench.results.tables import Table, shown
-from pgshoal.bench.results.words import number
+from pgshoal.bench.results.words import number, ratio
 
 COMPARED = ("kit", "quick", "seed", "machine", "versions", "knobs")
 NO_MATTER = ("knobs.results", "seed", "knobs.seed")
@@ -70,7 +70,7 @@ def side_by_side(parts: Sequence[Part | None], first: Part, called: Sequence[str
                 continue
             if not all(group.valid for group in there):
                 doubtful.add(len(lines))
-            ratios = [f"{value / values[0]:.2f}" if value is not None and values[0] else "-" for value in values[1:]]
+            ratios = [ratio(value / values[0] if value is not None and values[0] else None) for value in values[1:]]
             lines.append((there[0].label, title, *map(number, values), *ratios))
     ratios_of = [f"{name} / {called[0]}" if len(called) > 2 else "ratio" for name in called[1:]]
     return Table(("target", "figure", *called, *ratios_of), tuple(lines), frozenset(doubtful), 2)

@@ -80,7 +80,7 @@ def faster(what: str) -> Callable[[Groups], str]:
             if base and rate and own:
                 slow, was = group.value("p99_ms"), base.value("p99_ms")
                 p99 = f", p99 {number(slow)} instead of {number(was)} ms" if slow and was else ""
-                parts.append(f"{group.label} does {words.times(own / rate)} what direct does{p99}")
+                parts.append(f"{group.label} does {words.ratio(own / rate)} times what direct does{p99}")
         return f"{what}, {'; '.join(parts)}." if parts else ""
 
     return say
@@ -123,8 +123,8 @@ def scaled(groups: Groups) -> str:
         if one is None or len(members) < 2:
             continue
         best = max(members, key=lambda g: rate_of(g) or 0.0)
-        gain = words.times((rate_of(best) or 0.0) / (rate_of(one) or 1.0))
-        many = f"{best.first.processes} processes of {family} do {gain} the work of one"
+        gain = words.ratio((rate_of(best) or 0.0) / (rate_of(one) or 1.0))
+        many = f"{best.first.processes} processes of {family} do {gain} times the work of one"
         found.setdefault(variant, []).append(f"one process of {family} does the most" if best is one else many)
     said = [f"with {variant} {listed(parts)}" if variant else listed(parts) for variant, parts in found.items()]
     return capital("; ".join(said) + ".") if said else ""

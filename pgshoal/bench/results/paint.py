@@ -161,11 +161,13 @@ def save(figure: Figure, folder: Path, name: str) -> str:
     """Writes NAME.svg and NAME.png on white paper; the SVG as it stands in the report, on any paper."""
     folder.mkdir(parents=True, exist_ok=True)
     figure.savefig(folder / f"{name}.png", dpi=160, facecolor="white")
-    figure.savefig(folder / f"{name}.svg", facecolor="white", metadata={"Date": None})
+    figure.set_layout_engine("none")  # everything has its place by now: to find it takes longer than to draw
     text = io.StringIO()
     figure.savefig(text, format="svg", transparent=True, metadata={"Date": None})
-    title = figure.get_suptitle()
-    return inline(text.getvalue(), title)
+    svg = text.getvalue()
+    paper = re.sub(r"(<svg[^>]*>)", r'\1<rect width="100%" height="100%" fill="white"/>', svg, count=1)
+    (folder / f"{name}.svg").write_text(paper)
+    return inline(svg, figure.get_suptitle())
 
 
 def inline(svg: str, title: str) -> str:

@@ -12,7 +12,7 @@ from pgshoal.bench.results.page import worded
 from pgshoal.bench.results.published import Beside
 from pgshoal.bench.results.tables import Table, medians
 from pgshoal.bench.results.verdicts import HEADINGS
-from pgshoal.bench.results.words import number
+from pgshoal.bench.results.words import number, ratio
 
 TEXT_WIDTH = 140
 BESIDE = ("experiment", "figure", "target", "published", "here", "here / published")
@@ -62,7 +62,7 @@ def of_published(found: Sequence[Beside]) -> Table:
             one.family or "not measured",
             number(one.published.value),
             number(one.here),
-            number(one.factor) if one.factor is not None else "",
+            ratio(one.factor) if one.factor is not None else "",
         )
         for one in found
     ]

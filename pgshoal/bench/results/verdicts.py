@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pgshoal.bench.model import Experiment, Metric
 from pgshoal.bench.results.combine import Group
-from pgshoal.bench.results.words import number, title
+from pgshoal.bench.results.words import number, ratio, title
 
 HEADINGS = ("experiment", "metric", "target", "value", "reference", "ratio", "bound", "met")
 
@@ -68,7 +68,8 @@ class Verdict:
     def cells(self) -> tuple[str, ...]:
         """The line of the table."""
         sign = "≥" if self.metric.higher_is_better else "≤"
-        bound = "" if self.bound is None else f"{sign} {number(self.bound)}"
+        figure = number if self.metric.absolute else ratio
+        bound = "" if self.bound is None else f"{sign} {figure(self.bound)}"
         against = f" against {self.base.first.target}" if self.base and not self.metric.absolute else ""
         failed = self.group.failed or (self.base and self.base.failed)
         met = {True: "yes", False: "NO", None: "not judged" if self.bound is not None else ""}[self.met]
@@ -78,7 +79,7 @@ class Verdict:
             self.group.first.target,
             "failed" if failed else number(self.value),
             "" if failed or self.metric.absolute else number(self.reference),
-            "" if failed or self.metric.absolute or self.ratio is None else f"{self.ratio:.2f}",
+            "" if failed or self.metric.absolute else ratio(self.ratio),
             bound,
             met,
         )

@@ -52,9 +52,9 @@ def title(figure: str, unit: str = "") -> str:
     return f"{called}{unit}" if unit.startswith("/") else f"{called}, {unit}" if unit else called
 
 
-def times(ratio: float) -> str:
-    """A ratio in a sentence: `2.07 times`."""
-    return f"{number(ratio) if ratio >= 10 else f'{ratio:.2f}'} times"
+def ratio(value: float | None) -> str:
+    """A ratio with two decimals, so that those of a column stand alike; a dash where there is none."""
+    return number(value) if value is None or value >= 100 else f"{value:.2f}"
 
 
 def listed(parts: list[str]) -> str:

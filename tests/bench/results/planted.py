@@ -60,14 +60,15 @@ class Planter:
         self.order += 1
 
 
-def plant(folder: Path, speed: float = 1.0) -> Book:
-    """The folder; with another speed all rates are so many times as high."""
+def plant(folder: Path, speed: float = 1.0, names: Sequence[str] = ("connect", "burst", "scaling", "compare")) -> Book:
+    """The folder with these chapters; with another speed the rates of `scaling` are so many times as high."""
     book = Book(folder)
     book.begin({**FACTS, "machine": {**dict(FACTS["machine"]), "cores": round(2 * speed)}})  # type: ignore[call-overload]
     planter = Planter(book)
     random = np.random.default_rng(7)
-    for rows in (connect(random), burst(random), scaling(random, speed), compare()):
-        for row, samples in rows:
+    rows = {"connect": connect(random), "burst": burst(random), "scaling": scaling(random, speed), "compare": compare()}
+    for name in names:
+        for row, samples in rows[name]:
             planter.add(row, samples)
     return book
 

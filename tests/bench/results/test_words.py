@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pgshoal.bench.results.words import listed, number, of_variant, title
+from pgshoal.bench.results.words import listed, number, of_variant, ratio, title
 
 
 @pytest.mark.parametrize(
@@ -14,6 +14,11 @@ from pgshoal.bench.results.words import listed, number, of_variant, title
 def test_numbers_keep_three_digits(value: float | None, text: str) -> None:
     """As many digits as tell something."""
     assert number(value) == text
+
+
+def test_ratios_stand_alike() -> None:
+    """Two decimals, even where there is nothing behind the point."""
+    assert [ratio(value) for value in (1.0, 0.5512, 12.0, 250.4, None)] == ["1.00", "0.55", "12.00", "250", "-"]
 
 
 @pytest.mark.parametrize(
