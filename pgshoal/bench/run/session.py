@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import random
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -26,6 +27,7 @@ from pgshoal.bench.run.runner import FAILURES, Ended, run
 from pgshoal.demo.programs import ProgramsMissing
 from pgshoal.demo.show import interruptible
 
+LOG_WIDTH = 140  # of tables where nobody says how wide they may be
 OPEN_FILES = 20_000  # clients, and both sides of those that a pooler of ours has
 
 
@@ -42,7 +44,7 @@ class Request:
 
 def measure(request: Request) -> int:
     """Runs, reports; 0 when all went well, 1 after failures (or missed targets, when strict), 130 when interrupted."""
-    console = Console()
+    console = Console(width=None if sys.stdout.isatty() else LOG_WIDTH)
     try:
         knobs, folder = prepared(request)
     except (ValueError, OSError) as error:
