@@ -14,7 +14,8 @@ Check = Callable[[Row, Sequence[Row], Cell], str]
 BUSY: Final = 0.90  # of what a generator's threads, a server's host or a pooler's processes can do
 IDLE_LEAST: Final = 0.05
 STEAL_MOST: Final = 0.02
-READ_MOST: Final = 0.001  # of all blocks: a new backend may read a few of the catalogue
+READ_MOST: Final = 0.001  # of all blocks
+READ_FEW: Final = 50  # of the catalogue, by new backends
 SAMPLES_LEAST: Final = 100
 COUNTS_APART: Final = 0.01
 COUNTS_FEW: Final = 20  # what poolers and pgbench ask for themselves
@@ -53,7 +54,7 @@ def postgres_free(row: Row, peers: Sequence[Row], cell: Cell) -> str:
 def cached(row: Row, peers: Sequence[Row], cell: Cell) -> str:
     """A read-only load is measured from memory."""
     read, hit = row.figures.get("blocks_read", 0.0), row.figures.get("blocks_hit", 0.0)
-    if read <= READ_MOST * (read + hit):
+    if read <= max(READ_MOST * (read + hit), READ_FEW):
         return ""
     return f"PostgreSQL read {read:,.0f} blocks beside {hit:,.0f} in memory (limit {READ_MOST:.1%})"
 

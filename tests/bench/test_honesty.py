@@ -1,0 +1,216 @@
+"""The kit's figures against independent readings, and trouble planted in the middle of runs, on real servers."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from pgshoal.bench.knobs import Knobs, resolve
+from pgshoal.bench.load.pgbench import PgbenchLoad
+from pgshoal.bench.measure import process
+from pgshoal.bench.measure.meter import Meter
+from pgshoal.bench.measure.validity import CHECKS
+from pgshoal.bench.model import Cell, Experiment, Outcome, Row, Scene, Target
+from pgshoal.bench.results.combine import gathered
+from pgshoal.bench.run import runner
+from pgshoal.bench.stand import Stand
+from tests.bench.run.scripted import Listener, Notes
+
+POOLED = Target("pgshoal")
+#: Transactions at scheduled times: a machine that others use too keeps the rate, a target that stands still does not.
+SCHEDULED = PgbenchLoad(clients=4, rate=500)
+PERSISTENT = PgbenchLoad(clients=4)
+CHURN = PgbenchLoad(clients=4, reconnect=True)
+#: Clients do not wait long for a server that is gone.
+SETTINGS = {"default_pool_size": 4, "query_wait_timeout": 1}
+#: Without those that a machine with other work fails at any time.
+JUDGED = tuple(name for name in CHECKS if name not in ("machine-free", "steal", "load-free", "postgres-free"))
+
+Act = Callable[[Scene], None]
+
+
+@dataclass(frozen=True)
+class Beside:
+    """A load, and what a test does beside it: in the middle of the interval of one run, around the interval of all."""
+
+    load: PgbenchLoad
+    act: Act = lambda scene: None
+    of_run: int = 0
+    watch: Callable[[Scene], Any] = lambda scene: None
+    scenes: list[Scene] = field(default_factory=list, compare=False)
+    seen: list[tuple[Any, Any]] = field(default_factory=list, compare=False)
+
+    @property
+    def generators(self) -> int:
+        """As the load says."""
+        return self.load.generators
+
+    def prepare(self, stand: Stand, knobs: Knobs) -> None:
+        """As the load does."""
+        self.load.prepare(stand, knobs)
+
+    def run(self, scene: Scene) -> Outcome:
+        """The load as it would run alone."""
+        self.scenes.append(scene)
+        return self.load.run(replace(scene, meter=Around(scene, self)))
+
+
+class Around(Meter):
+    """Hands everything on to the meter of the run."""
+
+    def __init__(self, scene: Scene, beside: Beside) -> None:
+        self._scene, self._beside = scene, beside
+
+    def generator(self, *pids: int) -> None:
+        """As told."""
+        self._scene.meter.generator(*pids)
+
+    @contextmanager
+    def interval(self) -> Iterator[None]:
+        """Looks right before and after the interval, and acts half-way through."""
+        acts = len(self._beside.scenes) == self._beside.of_run + 1
+        half = threading.Timer(self._scene.knobs.float("seconds") / 2, self._beside.act, [self._scene])
+        before = self._beside.watch(self._scene)
+        with self._scene.meter.interval():
+            if acts:
+                half.start()
+            yield
+        self._beside.seen.append((before, self._beside.watch(self._scene)))
+        if acts:
+            half.join()
+
+
+Make = Callable[..., list[Row]]
+
+
+@pytest.fixture(scope="module")
+def stand() -> Iterator[Stand]:
+    """One for all tests: the runner prepares it for each run."""
+    with Stand(resolve({}, {}, quick=True)) as made:
+        yield made
+
+
+@pytest.fixture
+def make(stand: Stand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
+    """Makes and checks the runs of an experiment of one cell, as the runner does, and returns their rows."""
+    monkeypatch.setattr(runner, "Stand", lambda knobs: nullcontext(stand))
+
+    def made(load: Beside, *, repeats: int = 1, seconds: float = 1.5) -> list[Row]:
+        cell = Cell("planted", POOLED, load, settings=SETTINGS, budget=4)
+        experiment = Experiment("planted", "planted", "is it noticed?", lambda knobs: [cell], (), checks=JUDGED)
+        options = {"seed": "7", "repeats": str(repeats), "seconds": str(seconds), "warmup": "1.1", "cooldown": "0.2"}
+        ended = runner.Ended()
+        knobs = resolve({**options, "scale": "1"}, {}, quick=True)
+        runner.run({"planted": [experiment]}, knobs, tmp_path, False, Listener(Notes()), ended)
+        assert ended.failed == {}
+        assert [row.repeat for row in ended.rows] == list(range(repeats))
+        return ended.rows
+
+    return made
+
+
+def poolers(scene: Scene) -> list[int]:
+    """All processes of the pooler."""
+    return process.family(*scene.opened.roots().values())
+
+
+def ticks_s(scene: Scene) -> tuple[float, float]:
+    """CPU seconds of the pooler and of PostgreSQL as another reader of the kernel's clock ticks sees them."""
+
+    def spent(pids: list[int]) -> float:
+        times = [psutil.Process(pid).cpu_times() for pid in pids]
+        return sum(one.user + one.system for one in times)
+
+    assert scene.stand.postmaster_pid is not None
+    postmaster = psutil.Process(scene.stand.postmaster_pid)
+    reaped = postmaster.cpu_times().children_user + postmaster.cpu_times().children_system
+    backends = [one.pid for one in postmaster.children()]
+    return spent(poolers(scene)), spent([postmaster.pid, *backends]) + reaped
+
+
+@dataclass(frozen=True)
+class Counting(Beside):
+    """Notes what PostgreSQL has counted before the load and after it, when all backends have ended."""
+
+    counted: list[int] = field(default_factory=list, compare=False)
+
+    def run(self, scene: Scene) -> Outcome:
+        """The load between two counts."""
+        self.count(scene.stand)
+        outcome = super().run(scene)
+        scene.meter.end()  # makes the backends of the pooler end
+        self.count(scene.stand)
+        return outcome
+
+    def count(self, stand: Stand) -> None:
+        """Without what sessions do at their start."""
+        sql = "select xact_commit - sessions from pg_stat_database where datname = current_database()"
+        self.counted.append(int(stand.sql(sql)))
+
+    def judge(self, row: Row) -> None:
+        """The kit's count is within 1 % of PostgreSQL's; those of the interval are some of all."""
+        assert row.invalid == ()
+        assert row.figures["sent_in_all"] == pytest.approx(self.counted[1] - self.counted[0], rel=0.01)
+        assert row.figures["transactions"] == pytest.approx(row.figures["tps"] * row.figures["seconds"], rel=0.01)
+        assert 0 < row.figures["transactions"] < row.figures["sent_in_all"]
+
+
+def test_figures_agree_with_independent_readings(make: Make) -> None:
+    """Transactions are within 1 % of what PostgreSQL counted, CPU times within 5 % of the kernel's clock ticks."""
+    load = Counting(PERSISTENT, watch=ticks_s)
+    (row,) = make(load, seconds=3)
+    load.judge(row)
+    ((before, after),) = load.seen
+    pooler = sum(spent for name, spent in row.cpu_s.items() if name.startswith("pooler/"))
+    assert pooler == pytest.approx(after[0] - before[0], rel=0.05)
+    assert row.cpu_s["postgres"] == pytest.approx(after[1] - before[1], rel=0.05)
+    assert row.figures["cpu_us_per_tx"] == pytest.approx(pooler / row.figures["transactions"] * 1e6)
+
+
+def test_transactions_of_sessions_that_come_and_go_agree(make: Make) -> None:
+    """A connection for each transaction is no transaction more."""
+    load = Counting(CHURN)
+    (row,) = make(load, seconds=1)
+    load.judge(row)
+
+
+def test_a_run_slowed_in_its_middle_is_caught(make: Make) -> None:
+    """A pooler that stands still for half of one run of three: that run is invalid, and left out of the median."""
+
+    def stop(scene: Scene) -> None:
+        for pid in poolers(scene):
+            os.kill(pid, signal.SIGSTOP)
+        threading.Timer(scene.knobs.float("seconds") / 2 + 0.1, go_on, [poolers(scene)]).start()
+
+    def go_on(pids: list[int]) -> None:
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
+
+    rows = make(Beside(SCHEDULED, stop, of_run=1), repeats=3)
+    assert [row.invalid for row in (rows[0], rows[2])] == [(), ()]
+    assert [reason.partition(":")[0] for reason in rows[1].invalid] == ["steady"]
+    (group,) = gathered(rows)
+    assert group.counted == (rows[0], rows[2])
+
+
+def test_a_database_killed_in_the_middle_is_reported(make: Make) -> None:
+    """The run says so and is left out of the median; the next one finds a new server and counts."""
+
+    def kill(scene: Scene) -> None:
+        assert scene.stand.postmaster_pid is not None
+        os.kill(scene.stand.postmaster_pid, signal.SIGKILL)
+
+    killed, whole = make(Beside(SCHEDULED, kill), repeats=2)
+    assert killed.error or "alive: PostgreSQL ended or restarted" in killed.invalid
+    assert (whole.error, whole.invalid) == ("", ())
+    (group,) = gathered([killed, whole])
+    assert group.counted == (whole,)
