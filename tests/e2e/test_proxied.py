@@ -11,11 +11,11 @@ from typing import Any
 import psycopg
 import pytest
 
+from pgshoal.bench.targets.balancer import Balancer
 from tests.e2e.conftest import MakePooler, until
 from tests.support import messages as m
 from tests.support.certs import Authority
 from tests.support.fakeclient import Closed, FakeClient, LoginRefused
-from tests.support.haproxy import HAProxy
 from tests.support.pooler import Pooler, database, tls_client_side
 from tests.support.postgres import PASSWORDS, Postgres
 from tests.wire.test_proxy import LOCAL, PROXY, TCP4, UNSPEC, header, tcp
@@ -161,7 +161,7 @@ def test_a_balancer_of_the_trade(make: MakePooler, pg15: Postgres, authority: Au
     settings = tls_client_side(authority.server, "allow") | {"auth_type": "scram-sha-256"} | ON
     pooler = make({"app": database(pg15)}, userlist={**PASSWORDS, "admin": "admin-secret"}, **settings)
     options = f"source {BALANCER} send-proxy-v2 check inter 100ms"
-    with HAProxy([(pooler.host, pooler.port)], options) as balancer:
+    with Balancer([(pooler.host, pooler.port)], options) as balancer:
         tls: dict[str, Any] = {
             "sslmode": "verify-full",
             "sslrootcert": str(authority.ca_file),

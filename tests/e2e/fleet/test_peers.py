@@ -9,11 +9,11 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
+from pgshoal.bench.targets.balancer import Balancer
 from tests.e2e.conftest import until
 from tests.support import messages as m
 from tests.support.cancelling import cancelled
 from tests.support.fakeclient import Closed, FakeClient
-from tests.support.haproxy import HAProxy
 from tests.support.hosts import Host, Hosts, NodePgBouncer, NodePooler
 from tests.support.postgres import Postgres
 
@@ -27,7 +27,7 @@ PORT = 6432
 @contextmanager
 def behind_one_address(
     pg: Postgres, engine: str, kinds: tuple[type[NodePooler | NodePgBouncer], ...], peering: bool = True
-) -> Iterator[tuple[HAProxy, list[NodePooler | NodePgBouncer]]]:
+) -> Iterator[tuple[Balancer, list[NodePooler | NodePgBouncer]]]:
     """Two nodes, each on a host of its own, that know each other as peers 1 and 2, behind HAProxy."""
     with ExitStack() as stack:
         hosts = stack.enter_context(Hosts(len(kinds)))
@@ -43,10 +43,10 @@ def behind_one_address(
             )  # fmt: skip
             stack.enter_context(node)
             nodes.append(node)
-        yield stack.enter_context(HAProxy([(host.address, PORT) for host in hosts])), nodes
+        yield stack.enter_context(Balancer([(host.address, PORT) for host in hosts])), nodes
 
 
-def dsn(balancer: HAProxy, protocol: str = "3.0") -> str:
+def dsn(balancer: Balancer, protocol: str = "3.0") -> str:
     """To whichever node comes next."""
     return (
         f"host={balancer.host} port={balancer.port} dbname=app user=alice sslmode=disable "
