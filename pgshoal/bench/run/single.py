@@ -61,6 +61,7 @@ def failed(one: Planned, error: str, started: str = "") -> Row:
         repeat=one.repeat,
         order=one.order,
         started=started or now(),
+        budget=cell.budget,
         error=error,
     )
 
