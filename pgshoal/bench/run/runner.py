@@ -22,8 +22,6 @@ from pgshoal.bench.stand import Stand
 
 #: What ends a run, or the rest of an experiment, but not the others.
 FAILURES: Final = (RuntimeError, OSError, ValueError, subprocess.SubprocessError, psycopg.Error)
-#: Checks that need all repeats.
-LATE: Final = frozenset({"steady"})
 
 
 class Tell(Protocol):
@@ -133,9 +131,7 @@ class Work:
             return
         except FAILURES as error:
             row, latencies = single.failed(one, standing.ending(error)), None
-        checks = tuple(name for name in experiment.checks if name not in LATE)
-        if not row.error:
-            row = replace(row, invalid=examine(row, (), one.cell, checks))
+        row = replace(row, invalid=examine(row, (), one.cell, experiment.checks))
         self.tell.ended(self.book.add(row, latencies))
 
     def settle(self) -> None:
