@@ -27,10 +27,9 @@ def settings_page() -> Iterator[str]:
     """Every setting of every section."""
     yield from ("# Settings", "", NOTE, "")
     yield "Absent means the default. *Reload*: whether RELOAD applies a change."
-    yield "*Built*: `no` means that `pgshoal check` reports its use."
     for section in ("pgbouncer", "databases", "users", "peers"):
         yield from ("", f"## [{section}]", "")
-        yield from _table("setting", "default", "allowed", "reload", "built", "meaning")
+        yield from _table("setting", "default", "allowed", "reload", "meaning")
         for row in SETTINGS:
             if row.section == section:
                 default = "unset" if row.default is None else row.default
@@ -39,7 +38,6 @@ def settings_page() -> Iterator[str]:
                     f"`{default}`" if default else "empty",
                     row.kind.allowed,
                     "yes" if row.reloadable else "no",
-                    "yes" if row.built else "no",
                     row.doc,
                 )
 

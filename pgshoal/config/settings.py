@@ -31,7 +31,7 @@ Section = Literal["pgbouncer", "databases", "users", "peers"]
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One row: what may be written, what it means, and whether the behaviour exists."""
+    """One row: what may be written, and what it means."""
 
     section: Section
     name: str
@@ -40,10 +40,6 @@ class Setting:
     """The default as text; None means unset (SHOW CONFIG prints NULL)."""
     doc: str
     reloadable: bool = True
-    built: bool = True
-    """False while the behaviour does not exist; `pgshoal check` then names the setting when it is used."""
-    except_values: frozenset[str] = frozenset()
-    """Shown values for which the opposite of `built` holds."""
     aliases: tuple[str, ...] = ()
     secret: bool = False
     """The value must not be shown."""
@@ -54,11 +50,6 @@ class Setting:
     def attribute(self) -> str:
         """The attribute of Settings, DatabaseConfig, UserConfig or PeerConfig that holds the value."""
         return self.field or self.name
-
-    def is_built(self, value: object) -> bool:
-        """Whether the pooler does what this value asks for."""
-        shown = "" if value is None else self.kind.show(value)
-        return self.built != (shown in self.except_values)
 
 
 _COUNT = integer()
@@ -82,11 +73,9 @@ def _main(
     doc: str,
     *,
     boot: bool = False,
-    built: bool = True,
-    but: tuple[str, ...] = (),
     secret: bool = False,
 ) -> Setting:
-    return Setting("pgbouncer", name, kind, default, doc, not boot, built, frozenset(but), secret=secret)
+    return Setting("pgbouncer", name, kind, default, doc, not boot, secret=secret)
 
 
 def _database(name: str, kind: Kind, doc: str, default: str | None = None, **more: bool | str) -> Setting:
@@ -97,7 +86,6 @@ def _database(name: str, kind: Kind, doc: str, default: str | None = None, **mor
         kind,
         default,
         doc,
-        built=bool(more.get("built", True)),
         aliases=aliases,
         secret=bool(more.get("secret")),
         field=str(more.get("field", "")),
@@ -243,7 +231,7 @@ _OURS = (
     _main("engine", choice("auto", "uring", "epoll", "python"), "auto", "what relays the traffic", boot=True),
     _main("proxy_protocol", choice("off", "on"), "off", "take clients' addresses from PROXY headers (v2)", boot=True),
     _main("proxy_protocol_networks", NETWORKS, "", "where the balancers are that send PROXY headers"),
-    _main("http_listen", HTTP_LISTEN, "off", "address of the metrics page", boot=True, built=False),
+    _main("http_listen", HTTP_LISTEN, "off", "address of the HTTP page with /metrics and /health", boot=True),
 )
 
 _DATABASES = (

@@ -100,14 +100,22 @@ class Figures:
 
     # -- what the console shows
 
-    def part(self) -> dict[str, Any]:
-        """The supervisor's part of SHOW STATS: totals of the dead, and what the last whole period has brought."""
+    def has(self, child: Child) -> bool:
+        """Whether it is counted apart from the dead."""
+        return child in self._latest
+
+    def part(self, heard: Sequence[Child | None]) -> dict[str, Any]:
+        """The supervisor's part of SHOW STATS: totals of the dead, and what the last whole period has brought.
+
+        Workers that were not heard count with what they said last, so that no total ever goes back.
+        """
         config = self._fleet.config
         for name in list(self._carried):
             if name != CONSOLE_DATABASE and config.database(name) is None:
                 del self._carried[name]
+        silent = [counted for child, counted in self._latest.items() if child not in heard]
         return {
-            "rows": [[name, *each.counts] for name, each in self._carried.items()],
+            "rows": [[name, *each.counts] for name, each in added([self._carried, *silent]).items()],
             "deltas": [[name, *each.counts] for name, each in self._deltas().items()],
             "period_us": self._period_us(),
         }

@@ -14,7 +14,7 @@ from pgshoal.config import changes, load
 from pgshoal.config.model import Settings
 from pgshoal.errors import ConfigError
 from pgshoal.fleet.rounds import Round
-from pgshoal.worker.reload import check_log_file, reopen_log, warn_unbuilt
+from pgshoal.worker.reload import check_log_file, reopen_log
 
 if TYPE_CHECKING:
     from pgshoal.config.changes import Changes
@@ -168,7 +168,6 @@ class Reconfigure:
         reopen_log(config, fleet.log)
         for warning in config.warnings:
             fleet.log.error(str(warning))
-        warn_unbuilt(config, fleet.log)
         for name in found.needs_restart:
             fleet.log.warning(f"{name} changes only at a restart")
         self._changed(found)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from pgshoal.fleet.figures import Figures
@@ -97,7 +98,7 @@ class Relay:
     def attach(self, child: Child) -> None:
         """Hear it."""
         on = child.channel.on
-        on("gather", lambda message: self._gather(child, message))
+        on("gather", lambda message: self.gather(message["what"], child, partial(child.channel.reply, message)))
         on("act", lambda message: self._act(child, message))
         on("abandon", lambda message: self._abandon(child, int(message["act"])))
         on("ask", lambda message: self._ask(child, message))
@@ -128,28 +129,34 @@ class Relay:
 
     # -- looking
 
-    def _gather(self, child: Child, message: Message) -> None:
-        what = message["what"]
-        parts: list[dict[str, Any]] = []
-        if what == "STATS":
-            parts.append({"number": None, **self.figures.part()})
-        elif what == "WORKERS":
-            parts.append({"number": None, "rows": self.figures.workers()})
-        elif what == "LEDGER":
-            parts.append({"number": None, "rows": [], "dying": list(self._fleet.undertaker.dying_rows().items())})
+    def gather(self, what: str, asker: Child | None, answer: Answer) -> None:
+        """Rows of all workers but the one that asks: {"parts": those of each, "missing": numbers of the silent}."""
         # Nobody but the supervisor knows of the workers.
-        others = [] if what == "WORKERS" else self._fleet.others(child)
+        others = [] if what == "WORKERS" else self._fleet.others(asker)
 
         def done(asked: Round) -> None:
             timer.cancel()
-            for one, answer in sorted(asked.answers, key=lambda pair: pair[0].seat):
-                parts.append({"seat": one.seat, "number": one.number, "rows": answer.fields.get("rows", [])})
-            missing = [one.number for one in asked.missing]
-            child.channel.reply(message, {"parts": parts, "missing": missing})
+            heard = sorted(asked.answers, key=lambda pair: pair[0].seat)
+            if what == "STATS":
+                # Who has died since is among the dead, whose totals are ours to tell.
+                heard = [(one, message) for one, message in heard if self.figures.has(one)]
+            parts = [{"number": None, **own} for own in self._own(what, [asker, *(one for one, _ in heard)])]
+            for one, message in heard:
+                parts.append({"seat": one.seat, "number": one.number, "rows": message.fields.get("rows", [])})
+            answer({"parts": parts, "missing": [one.number for one in asked.missing]})
 
         asked = Round(others, "gather", {"what": what}, done)
         timer = self._fleet.loop.call_later(GATHER_LIMIT_S, asked.finish)
         asked.begin()
+
+    def _own(self, what: str, heard: list[Child | None]) -> Iterator[dict[str, Any]]:
+        """What the supervisor knows of a table, beside the rows of those that were heard."""
+        if what == "STATS":
+            yield self.figures.part(heard)
+        elif what == "WORKERS":
+            yield {"rows": self.figures.workers()}
+        elif what == "LEDGER":
+            yield {"rows": [], "dying": list(self._fleet.undertaker.dying_rows().items())}
 
     # -- commands for all
 

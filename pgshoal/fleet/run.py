@@ -23,9 +23,10 @@ from pgshoal.fleet.listening import CannotListen, refuse_second
 from pgshoal.fleet.pidfile import Fatal, Pidfile
 from pgshoal.fleet.supervisor import Supervisor
 from pgshoal.fleet.takeover import Estate
+from pgshoal.metrics import page
 from pgshoal.worker import account
 from pgshoal.worker.log import Log
-from pgshoal.worker.reload import check_log_file, warn_unbuilt
+from pgshoal.worker.reload import check_log_file
 from pgshoal.worker.signals import FOR_THE_SUPERVISOR
 from pgshoal.worker.welcome import PGBOUNCER_VERSION
 
@@ -113,7 +114,6 @@ def _serve(
     _open_log(config, log, quiet)
     for warning in config.warnings:
         log.error(str(warning))
-    warn_unbuilt(config, log)
     if estate is None:
         _refuse_second(config)
     pidfile = Pidfile(settings.pidfile, log, ours=estate is not None)
@@ -129,21 +129,41 @@ def _serve(
     except (ConfigError, OSError) as error:
         raise Fatal(str(error)) from error
     hygiene.raise_descriptor_limit(config, log, supervisor.workers)
+    metrics: page.Page | None = None
     try:
         if estate is None:
             supervisor.sockets.open(settings)
             # From now on somebody may send a signal: it waits until there is a handler, as it does in an upgrade.
             signal.pthread_sigmask(signal.SIG_BLOCK, FOR_THE_SUPERVISOR)
             pidfile.write()
+        metrics = _open_page(supervisor, estate)
         if background is not None:
             background.is_up()
         return _run(supervisor, estate)
     except CannotListen as error:
         raise Fatal(str(error)) from error
     finally:
+        if metrics is not None:
+            metrics.close()
         supervisor.close()
         pidfile.remove()
         loop.close()
+
+
+def _open_page(supervisor: Supervisor, estate: Estate | None) -> page.Page | None:
+    """The HTTP page, if there is to be one. An upgrade goes on without it rather than end the fleet."""
+    address = supervisor.config.settings.http_listen
+    if address == "off":
+        return None
+    try:
+        metrics = page.Page(supervisor, page.listen(address))
+    except Fatal as error:
+        if estate is None:
+            raise
+        supervisor.log.error(str(error))
+        return None
+    supervisor.log.log(f"metrics and health by HTTP on {address}")
+    return metrics
 
 
 def _run(supervisor: Supervisor, estate: Estate | None) -> int:

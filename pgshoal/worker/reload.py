@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pgshoal.config import changes, effective, load
-from pgshoal.config.check import unbuilt_in_use, unbuilt_line
 from pgshoal.errors import ConfigError
 from pgshoal.worker import clients
 from pgshoal.worker.records import Database, User
@@ -179,9 +178,3 @@ def _databases(worker: Worker, old: Config, found: Changes) -> None:
 def _rekey(worker: Worker, database: Database) -> None:
     """The forced user changed: clients of the old pools belong to another pool now, so they log in again."""
     worker.pause.remove(database)
-
-
-def warn_unbuilt(config: Config, log: Log) -> None:
-    """Say which settings in use have no effect, because their behaviour is not built."""
-    for found in unbuilt_in_use(config):
-        log.warning(f"not built yet, without effect: {unbuilt_line(found)}")

@@ -1,4 +1,4 @@
-"""Tests of the check report: what is in effect, from where, and what is not built yet."""
+"""Tests of the check report: what is in effect, and from where."""
 
 from __future__ import annotations
 
@@ -13,11 +13,6 @@ from tests.config.conftest import Write
 def report(write: Write, text: str, show_all: bool = False) -> CheckReport:
     """The report on a file given as text."""
     return check(str(write(text)), show_all)
-
-
-def unbuilt(found: CheckReport) -> list[tuple[str, str, str | None, str]]:
-    """The unbuilt settings of a report without their explanation."""
-    return [(item.section, item.name, item.value, item.source) for item in found.unbuilt]
 
 
 def test_a_plain_file(write: Write) -> None:
@@ -45,46 +40,13 @@ def test_a_plain_file(write: Write) -> None:
     ]
 
 
-def test_show_all_lists_defaults_and_everything_unbuilt(write: Write) -> None:
-    """With show_all every setting and every unbuilt setting is listed once."""
+def test_show_all_lists_defaults(write: Write) -> None:
+    """With show_all every setting is listed, once."""
     found = report(write, "[pgbouncer]\nsyslog = 1\n", show_all=True)
     assert "listen_port = 6432  (default)" in str(found).splitlines()
     assert "auth_user = NULL  (default)" in str(found).splitlines()
-    names = [(item.section, item.name) for item in found.unbuilt]
-    assert len(names) == len(set(names))
-    assert set(names) == {(row.section, row.name) for row in SETTINGS if not row.built or row.except_values}
-
-
-@pytest.mark.parametrize(
-    ("line", "value"),
-    [
-        ("http_listen = localhost:80", "localhost:80"),
-    ],
-)
-def test_used_but_not_built(write: Write, line: str, value: str) -> None:
-    """A setting without behaviour is named when the file asks for something else than the default."""
-    found = report(write, f"[pgbouncer]\n{line}\n")
-    assert unbuilt(found) == [("pgbouncer", line.split()[0], value, "p.ini:2")]
-    assert "Not built yet, so without effect:" in str(found)
-    assert "geheim" not in str(found)
-
-
-@pytest.mark.parametrize(
-    "line", ["auth_type = md5", "workers = 2", "budget = ELASTIC", "syslog = 0", "min_pool_size = 3"]
-)
-def test_built_or_default_is_not_reported(write: Write, line: str) -> None:
-    """A setting that works, or is written with its default, is not reported."""
-    assert unbuilt(report(write, f"[pgbouncer]\n{line}\n")) == []
-
-
-def test_unbuilt_in_entries(write: Write) -> None:
-    """Nothing in an entry is without effect."""
-    found = report(
-        write,
-        "[databases]\na = host=h1,h2\nb = host=h auth_user=x\nc = load_balance_hosts=round-robin\n"
-        "[pgbouncer]\n[peers]\n1 = host=/tmp\n",
-    )
-    assert unbuilt(found) == []
+    names = [shown.name for shown in found.settings]
+    assert sorted(names) == sorted({row.name for row in SETTINGS if row.section == "pgbouncer"})
 
 
 def test_warnings_and_secrets(write: Write) -> None:

@@ -171,13 +171,3 @@ def test_every_row_is_documented(row: Setting) -> None:
     """Each row explains itself in a short line of its own."""
     assert 5 <= len(row.doc) <= 100
     assert not row.doc.endswith(".")
-
-
-def test_built_values() -> None:
-    """A row tells built values from unbuilt ones, both ways round."""
-    row = dataclasses.replace(
-        BY_NAME["pgbouncer"]["client_tls_ecdhcurve"], built=False, except_values=frozenset({"auto"})
-    )
-    assert row.is_built("auto")
-    assert not row.is_built("secp384r1")
-    assert dataclasses.replace(row, built=True).is_built("secp384r1")

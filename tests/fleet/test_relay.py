@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import astuple
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from pgshoal.config.model import Config, DatabaseConfig, Settings
 from pgshoal.fleet.channel import Message
 from pgshoal.fleet.relay import GATHER_LIMIT_S
+from pgshoal.worker.stats import Totals
 from tests.console.fleet import Head, Link
 from tests.worker.stub import Lines
 
@@ -71,6 +73,28 @@ def test_gather_has_a_limit() -> None:
     assert [answer and answer["missing"] for answer in hands.answers] == [[2]]
     hands.reply(2, rows=[])
     assert len(hands.answers) == 1
+
+
+def totals(answer: dict[str, Any] | None) -> int:
+    """The queries of an answer about STATS."""
+    assert answer is not None
+    return sum(row[3] for part in answer["parts"] for row in part["rows"])
+
+
+def test_no_total_goes_back() -> None:
+    """A worker that dies while it is asked, before or after its answer, or never answers, is counted once."""
+    hands = Hands(4)
+    counts = [0] * len(astuple(Totals()))
+    for link in hands.links[1:]:
+        counts[2] = 10
+        link.send("totals", {"databases": {"app": counts}})
+    hands.ask(hands.links[0], "gather", what="STATS")
+    hands.reply(1, rows=[["app", *counts]])
+    answered, dies = hands.head.children[1], hands.head.children[2]
+    hands.head.die(answered)
+    hands.head.die(dies)
+    hands.head.loop.run(GATHER_LIMIT_S)
+    assert [totals(answer) for answer in hands.answers] == [30]
 
 
 def test_all_hear_a_command_in_one_order() -> None:

@@ -53,7 +53,7 @@ def test_a_bug_while_starting_is_logged(
     path = tmp_path / "fine.ini"
     path.write_text(f"[pgbouncer]\nunix_socket_dir=\nlogfile={tmp_path}/log\n")
     monkeypatch.setattr(os, "geteuid", lambda: 12345)
-    monkeypatch.setattr("pgshoal.fleet.run.warn_unbuilt", lambda *args: 1 // 0)
+    monkeypatch.setattr("pgshoal.fleet.run.Pidfile", lambda *args, **more: 1 // 0)
     assert main(str(path), quiet=True) == 1
     assert capfd.readouterr().err == ""
     assert "FATAL internal error: Traceback" in (said := (tmp_path / "log").read_text())

@@ -22,14 +22,15 @@ LAYERS: Mapping[str, int] = {
     "pgshoal.worker": 5,
     "pgshoal.fleet": 6,
     "pgshoal.console": 7,
-    "pgshoal.metrics": 7,
-    "pgshoal.worker.run": 8,  # puts the worker together with the console and the metrics
+    "pgshoal.metrics": 8,
+    "pgshoal.fleet.run": 9,  # puts the supervisor together with the metrics
+    "pgshoal.worker.run": 8,  # puts the worker together with the console
     "pgshoal.worker.__main__": 9,
-    "pgshoal.demo": 9,
-    "pgshoal.bench": 10,
-    "pgshoal.bouncer": 11,
-    "pgshoal.cli": 11,
-    "pgshoal.__main__": 12,
+    "pgshoal.demo": 10,
+    "pgshoal.bench": 11,
+    "pgshoal.bouncer": 12,
+    "pgshoal.cli": 12,
+    "pgshoal.__main__": 13,
 }
 PURE = ("pgshoal.wire", "pgshoal.policy")
 IMPURE = frozenset(
