@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pgshoal.demo.account import run
+from pgshoal.bench.targets.servers import follow
 from tests.support.postgres import HBA, Postgres
 
 REPLICATED = (*HBA, "host replication all all trust")
@@ -27,16 +27,7 @@ class Standby(Postgres):
 
     def create(self) -> None:
         """A copy of the primary."""
-        if self.account is not None:
-            self.account.own(self.folder)
-        source = ["-h", self.primary.host, "-p", str(self.primary.port), "-U", self.superuser]
-        run(
-            [self.programs["pg_basebackup"], "-D", self.data, *source, "-R", "-X", "stream", "-c", "fast"], self.account
-        )
-        # The settings that lead it there stand in the file that is written at each start.
-        lines = (self.data / "postgresql.auto.conf").read_text().splitlines()
-        found = [line.partition("=") for line in lines if line.startswith("primary_conninfo")]
-        self.settings["primary_conninfo"] = found[-1][2].strip().strip("'").replace("''", "'")
+        follow(self, self.primary)
 
     def promote(self) -> None:
         """From now on it is a primary; its connections stay."""

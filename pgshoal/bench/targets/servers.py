@@ -19,9 +19,9 @@ SCRAM_USER: Final = "bench_scram"
 PASSWORD: Final = "bench-secret"
 SETTINGS: Final[Mapping[str, str]] = {"max_connections": "1000", "shared_buffers": "256MB"}
 HBA: Final = (
-    "local all,replication all trust",
+    "local all all trust",
     f"host all {SCRAM_USER} all scram-sha-256",
-    "host all all all trust",
+    "host all,replication all all trust",
 )
 NO_TLS: Final = "SSL is not supported by this build"
 RESTART_LIMIT_S: Final = 20.0
@@ -83,15 +83,20 @@ class Standby(Cluster):
 
     def create(self) -> None:
         """A copy of the primary, key and pg_hba.conf included."""
-        if self.account is not None:
-            self.account.own(self.folder)
-        source = ["-h", self.primary.socket_dir, "-p", str(self.primary.port), "-U", self.primary.superuser]
-        argv: list[str | Path] = [self.programs["pg_basebackup"], "-D", self.data, *source]
-        run([*argv, "-R", "-X", "stream", "-c", "fast", "--no-sync"], self.account)
-        # The settings that lead it there stand in the file that is written at each start.
-        lines = (self.data / "postgresql.auto.conf").read_text().splitlines()
-        found = [line.partition("=") for line in lines if line.startswith("primary_conninfo")]
-        self.settings["primary_conninfo"] = found[-1][2].strip().strip("'").replace("''", "'")
+        follow(self, self.primary)
+
+
+def follow(follower: Cluster, primary: Cluster) -> None:
+    """Makes an empty cluster a copy of the primary, whose changes it will take up while it runs."""
+    if follower.account is not None:
+        follower.account.own(follower.folder)
+    source = ["-h", primary.host, "-p", str(primary.port), "-U", primary.superuser]
+    argv: list[str | Path] = [primary.programs["pg_basebackup"], "-D", follower.data, *source]
+    run([*argv, "-R", "-X", "stream", "-c", "fast", "--no-sync"], follower.account)
+    # The settings that lead it there stand in the file that is written at each start.
+    lines = (follower.data / "postgresql.auto.conf").read_text().splitlines()
+    found = [line.partition("=") for line in lines if line.startswith("primary_conninfo")]
+    follower.settings["primary_conninfo"] = found[-1][2].strip().strip("'").replace("''", "'")
 
 
 def local_postmaster(conn: psycopg.Connection[Any]) -> int | None:
