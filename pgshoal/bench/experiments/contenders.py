@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from pgshoal.bench.knobs import Knobs
 from pgshoal.bench.load.pgbench import PgbenchLoad
@@ -29,11 +29,16 @@ def phase(target: Target) -> int:
 
 
 def side_by_side(
-    name: str, targets: Sequence[Target], load: Load, settings: Mapping[str, object], budget: int | None = None
+    name: str,
+    targets: Sequence[Target],
+    load: Load,
+    settings: Mapping[str, object],
+    budget: int | None = None,
+    **more: Any,
 ) -> list[Cell]:
-    """One load against several targets; the budget is the poolers'."""
+    """One load against several targets; the budget is the poolers', `more` are other parts of a cell."""
     return [
-        Cell(name, one, load, settings=settings, phase=phase(one), budget=None if one is DIRECT else budget)
+        Cell(name, one, load, settings=settings, phase=phase(one), budget=budget if phase(one) else None, **more)
         for one in targets
     ]
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import psycopg
 
-from pgshoal.bench.load.link import conninfo
+from pgshoal.bench.load.link import conninfo, tidy
 from pgshoal.bench.load.sessions import ONE_PYTHON
 from pgshoal.bench.model import ClientOutcome, Outcome, Scene
 
@@ -69,11 +69,11 @@ class CancelLoad:
                 connection.cancel_safe()
                 error, ended_s = sleeping.result()
         except (psycopg.Error, TimeoutError) as failure:
-            return ClientOutcome(number, False, 0.0, one_line(failure))
+            return ClientOutcome(number, False, 0.0, tidy(str(failure)))
         took_ms = (ended_s - asked_s) * 1000
         if isinstance(error, psycopg.errors.QueryCanceled):
             return ClientOutcome(number, True, took_ms)
-        return ClientOutcome(number, False, took_ms, one_line(error) if error else "the query ran to its end")
+        return ClientOutcome(number, False, took_ms, tidy(str(error)) if error else "the query ran to its end")
 
 
 def ending(connection: psycopg.Connection[Any], query: str) -> tuple[psycopg.Error | None, float]:
@@ -95,8 +95,3 @@ def wait_until_it_runs(watcher: psycopg.Connection[Any], query: str, sleeping: F
         if time.monotonic() > limit_s:
             raise TimeoutError(f"the query was not running after {START_LIMIT_S:.0f} s")
         time.sleep(POLL_S)
-
-
-def one_line(error: BaseException) -> str:
-    """An error's text without line breaks."""
-    return " ".join(str(error).split())

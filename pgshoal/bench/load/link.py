@@ -68,12 +68,12 @@ class Link:
                 if result is None:
                     return
                 if result.status not in (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK):
-                    raise LinkLost(tidy(result.error_message) or self._said())
+                    raise LinkLost(tidy(text(result.error_message)) or self._said())
         except psycopg.Error as error:
-            raise LinkLost(str(error)) from None
+            raise LinkLost(tidy(str(error))) from None
 
     def _said(self) -> str:
-        return tidy(self._pq.error_message)
+        return tidy(text(self._pq.error_message))
 
     def _wait(self, event: int) -> None:
         poller = select.poll()
@@ -87,10 +87,15 @@ class Link:
         self._pq.finish()
 
 
-def tidy(message: bytes) -> str:
-    """An error message in one line, without the address it came from."""
-    text = " ".join(message.decode(errors="replace").split())
-    return text.rpartition("failed: ")[2] if text.startswith("connection to server") else text
+def text(message: bytes) -> str:
+    """Words of libpq's or of the server's."""
+    return message.decode(errors="replace")
+
+
+def tidy(message: str) -> str:
+    """An error message in one line, without the address it came from and without libpq's guesses."""
+    line = " ".join(message.partition("\n\tThis probably means")[0].split())
+    return line.rpartition("failed: ")[2]
 
 
 def milliseconds_since(began_s: float) -> float:

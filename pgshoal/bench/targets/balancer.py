@@ -21,6 +21,8 @@ START_LIMIT_S: Final = 10.0
 CONFIG: Final = """
 defaults
     mode tcp
+    option redispatch 1
+    default-server check inter 500ms fall 1 rise 1
     timeout connect 5s
     timeout client 1h
     timeout server 1h
@@ -39,7 +41,10 @@ def program() -> str:
 
 
 class Balancer:
-    """New connections go to each node in turn: `with Balancer([("127.0.0.1", 6432), …]) as balancer:`."""
+    """New connections go to each node in turn, but not to one that does not accept any.
+
+    `with Balancer([("127.0.0.1", 6432), …]) as balancer:`.
+    """
 
     host = "127.0.0.1"
 
