@@ -110,17 +110,21 @@ class Work:
         return stages(plans)
 
     def make(self, stage: Stage) -> None:
-        """All runs of a stage; one that fails is a row, a server that cannot be prepared ends the stage."""
-        try:
-            with Standing(self.stand, self.knobs, stage.experiment) as standing:
-                for one in stage.runs:
-                    if one.cell.key not in self.ended.left_out:
-                        standing.prepare()
-                        self._make_one(stage.experiment, one, standing)
-        except FAILURES as error:
-            self._give_up(stage.experiment, error)
+        """All runs of a stage; one that fails is a row, a server that cannot be prepared ends the experiment."""
+        if stage.experiment.name not in self.ended.failed:
+            try:
+                self._make_all(stage)
+            except FAILURES as error:
+                self._give_up(stage.experiment, error)
         if stage.last:
             self._settle_one(self._unsettled.pop(stage.experiment.name))
+
+    def _make_all(self, stage: Stage) -> None:
+        with Standing(self.stand, self.knobs, stage.experiment) as standing:
+            for one in stage.runs:
+                if one.cell.key not in self.ended.left_out:
+                    standing.prepare()
+                    self._make_one(stage.experiment, one, standing)
 
     def _make_one(self, experiment: Experiment, one: Planned, standing: Standing) -> None:
         self.tell.begins(one)

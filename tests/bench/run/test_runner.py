@@ -86,10 +86,11 @@ def test_an_engine_that_does_not_run_here_is_left_out(
 def test_a_server_that_cannot_be_prepared_ends_its_experiment_only(notes: Notes, tmp_path: Path) -> None:
     """The reason is kept, the next experiment goes on, and the whole is a failure."""
     notes.broken["a=1"] = RuntimeError("clients of somebody else's stay")
-    bad = experiment("bad", cell("bad", DIRECT), cell("bad", POOLED), server={"a": "1"})
+    bad = experiment("bad", cell("bad", DIRECT), cell("bad", POOLED, phase=1), server={"a": "1"})
     ended = work(notes, tmp_path, bad, experiment("good", cell("good", POOLED)))
     assert ended.failed == {"bad": "clients of somebody else's stay"}
     assert [row.experiment for row in ended.rows] == ["good"]
+    assert notes.seen.count("prepare a=1") == 1
     assert not ended.all_well
 
 
