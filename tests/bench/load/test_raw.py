@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import socket
+
 import pytest
 
-from pgshoal.bench.deaf import DeafServer
-from pgshoal.bench.raw import RawClient
+from pgshoal.bench.load.deaf import DeafServer
+from pgshoal.bench.load.raw import RawClient
 from tests.support.postgres import Postgres
 
 BLOCK = b"d" + (65532).to_bytes(4, "big") + b"x" * 65528
@@ -35,3 +37,14 @@ def test_the_deaf_server_takes_a_copy_and_stops_reading() -> None:
         client.query("copy t from stdin")
         assert client.socket.recv(64)[:1] == b"G"
         assert len(BLOCK) < client.push(BLOCK, 256 << 20, 0.5) < 256 << 20
+
+
+def test_the_deaf_server_outlives_a_port_probe() -> None:
+    """A connection that leaves before it has said anything is let go, and the next one is served."""
+    with DeafServer() as server:
+        for said in (b"", b"\0\0\0"):
+            with socket.create_connection((server.host, server.port), 5) as probe:
+                probe.sendall(said)
+        with RawClient(server.host, server.port, "alice", "app") as client:
+            client.query("copy t from stdin")
+            assert client.socket.recv(64)[:1] == b"G"
