@@ -152,8 +152,17 @@ def _console_database(worker: Worker, console: AdminConsole) -> Database:
     return Database(CONSOLE_DATABASE, entry, client_connections=len(console.sessions))
 
 
+def _shown_databases(worker: Worker) -> list[Database]:
+    """All but those of `*` that nobody uses, which are kept for autodb_idle_timeout only."""
+    return [
+        database
+        for database in worker.pools.databases.values()
+        if not database.auto or database.paused or database.client_connections or database.server_connections
+    ]
+
+
 def _databases(worker: Worker, console: AdminConsole) -> list[Row]:
-    records = [*worker.pools.databases.values(), _console_database(worker, console)]
+    records = [*_shown_databases(worker), _console_database(worker, console)]
     records.sort(key=lambda database: database.name)
     return _shaped("DATABASES", DATABASE_GETTERS, [(worker.config, database) for database in records])
 
@@ -224,7 +233,7 @@ def _lists(worker: Worker, console: AdminConsole) -> list[Row]:
     pools = {(pool.database.name, pool.user.name) for pool in worker.pools.by_id.values()}
     # Nothing is kept in reserve: records are made when they are needed.
     return [
-        _named("databases", [*worker.pools.databases, CONSOLE_DATABASE]),
+        _named("databases", [*(database.name for database in _shown_databases(worker)), CONSOLE_DATABASE]),
         _named("users", known_users(worker)),
         _named("peers", map(str, worker.config.peers)),
         _named("pools", [*map("\0".join, pools), CONSOLE_DATABASE]),

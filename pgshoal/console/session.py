@@ -45,6 +45,8 @@ _WELCOME: Final = build.parameter_statuses(
         ("is_superuser", "on"),
     )
 )
+#: PgBouncer's log has other words for it than its console.
+_LOGGED: Final = {"reload_failed": "RELOAD Failed, see logs for more details"}
 _TOLD: Final = frozenset({"client_encoding", "datestyle", "timezone", "standard_conforming_strings"})
 
 
@@ -63,7 +65,9 @@ class AdminConsole:
         self.worker.stats.console_logins += 1
         own = tuple(pair for pair in login.parameters if pair[0].lower() not in _TOLD)
         engine = self.worker.engine
-        engine.send(login.conn, build.welcome(_WELCOME, own, login.cancel_key))
+        message = self.worker.config.settings.login_notify_message
+        notices = build.notice(message) if message else b""
+        engine.send(login.conn, build.welcome(_WELCOME, own, login.cancel_key, notices))
         session.listen()
         return session
 
@@ -185,7 +189,7 @@ class Session(Handler):
     def error(self, refused: Refused) -> bytes:
         """An error that ends a command, not the session; it is logged."""
         log, settings = self.worker.log, self.worker.config.settings
-        log.error(refused.text)
+        log.error(_LOGGED.get(refused.key, refused.text))
         if settings.log_pooler_errors:
             log.warning(f"{clients.console_prefix(self.login)}pooler error: {refused.text}")
         return clients.error_packet(refused)

@@ -301,7 +301,7 @@ class ClientLogin(Handler):
         worker = self.worker
         settings = worker.config.settings
         if self._is_owner(wish):
-            worker.log.log(f"{self.lead()}pgbouncer access from unix socket")
+            worker.log.log(f"{self._lead(user=wish.user)}pgbouncer access from unix socket")
             self.right = ConsoleRight.ADMIN
             self.user = worker.front.console_user
         else:
@@ -393,7 +393,7 @@ class ClientLogin(Handler):
             self.refuse(refuse("pooler_shutting_down"))
             return
         # A reload may have come between; then the record of the same name is another one.
-        database = worker.pools.databases.get(wish.database) or worker.pools.database(wish.database)
+        database = worker.pools.databases.get(wish.database) or worker.pools.database(wish.database, self._lead())
         if database is not self.database:
             self._recount(database)
         if database is None:
@@ -430,11 +430,14 @@ class ClientLogin(Handler):
         if self.right is ConsoleRight.NONE:
             self.refuse(refuse("not_allowed"))
             return
+        own = wish.parameters
+        if worker.config.settings.application_name_add_host:
+            own = with_host(own, self.peer_host, self.peer_port)
         login = ConsoleLogin(
             conn, self.number, user, self.right is ConsoleRight.ADMIN,
             front.new_key(conn, wish.minor >= LONG_SINCE_MINOR), self.connect_time, self.connect_us,
             self.peer_host, self.peer_port, self.local_host, self.local_port, self.peer_pid, self.tls,
-            list(wish.parameters), self._is_owner(wish), self.admitted,
+            list(own), self._is_owner(wish), self.admitted,
         )  # fmt: skip
         del front.logins[conn]
         front.consoles[conn] = login
@@ -447,7 +450,12 @@ class ClientLogin(Handler):
             user = self.wish.user if self.user is None else self.user.name
             if self.placed and self.user is not None:
                 console = self.wish.database == CONSOLE_DATABASE
-                database = CONSOLE_DATABASE if console else self.database.name if self.database is not None else ""
+                # A name that only `*` knows is not registered yet.
+                known = console or self.database is not None or self.worker.config.database(self.wish.database)
+                database = self.wish.database if known else ""
+        return self._lead(database, user)
+
+    def _lead(self, database: str = "", user: str = "") -> str:
         return socket_prefix("C", self.conn, database, user, place(self.peer_host, self.peer_port, self.peer_pid))
 
     def refuse(self, refused: Refused) -> None:

@@ -283,8 +283,16 @@ class Growth:
             return False
         if action.reserve and not pool.reserve_logged:
             pool.reserve_logged = True
-            self.worker.log.warning(f"{pool.database.name}/{pool.user.name} taking connection from reserve_pool")
+            self.worker.log.warning(f"{self._lead(pool)}taking connection from reserve_pool")
         return True
+
+    def _lead(self, pool: Pool) -> str:
+        """How a line begins that speaks of the client that has waited longest; of the pool, if a lookup waits."""
+        for conn in (*pool.login_queue, *self.worker.engine.waiting_clients(pool.id)):
+            client = self.worker.front.clients.get(conn)
+            if client is not None:
+                return clients.prefix(client)
+        return f"{pool.database.name}/{pool.user.name} "
 
     def _perform(self, action: Evict | Reclaim) -> None:
         pool = self.worker.pools.by_id.get(action.pool)

@@ -53,8 +53,8 @@ class Pools:
         if user is not None and effective.min_pool_size(self.worker.config, database.config, user) > 0:
             self.pool(database, self.record(user))
 
-    def database(self, name: str) -> Database | None:
-        """The record of an entry; a name that only `*` knows is registered."""
+    def database(self, name: str, lead: str = "") -> Database | None:
+        """The record of an entry; a name that only `*` knows is registered, which `lead` says of whom."""
         found = self.databases.get(name)
         if found is not None or name == CONSOLE:
             return found
@@ -64,7 +64,7 @@ class Pools:
         disabled = name in self.worker.pause.disabled
         database = Database(name, entry, True, disabled=disabled, idle_since_us=self.worker.engine.now_us())
         self.databases[name] = database
-        self.worker.log.log(f"registered new auto-database: {name}")
+        self.worker.log.log(f"{lead}registered new auto-database: {name}")
         return database
 
     def user(self, name: str) -> User | None:

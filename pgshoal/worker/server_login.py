@@ -183,12 +183,12 @@ class ServerLogin(Handler):
         self.parameters.append((name, value))
 
     def _error(self, fields: read.ErrorFields) -> None:
-        log, prefix = self.worker.log, self.worker.servers.prefix(self.server)
+        log = self.worker.log
         if self.server.pool.stream is not None:
             log.error(f"S: login failed: {fields.severity}: {fields.text}")
             self.fail("login failed", refuse("login_failed"))
             return
-        log.warning(f"{prefix}server login failed: {fields.severity} {fields.text}")
+        log.warning(f"server login failed: {fields.severity} {fields.text}")
         self.fail(fields.text, refuse("server_login_error", sqlstate=fields.sqlstate, text=fields.text))
 
     def _ready(self, status: str) -> None:

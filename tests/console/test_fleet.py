@@ -106,8 +106,11 @@ def test_connections_are_all_listed_once(three: list[Desk]) -> None:
 
 
 def test_lists_count_names_once_and_connections_everywhere(three: list[Desk]) -> None:
-    """Databases, users and pools are the same ones in all workers."""
-    three[1].worker.pools.database("auto")
+    """Databases, users and pools are the same ones in all workers; what `*` has made and nobody uses is not there."""
+    unused, used = (three[1].worker.pools.database(name) for name in ("unused", "used"))
+    assert unused is not None
+    assert used is not None
+    used.client_connections = 1
     for desk in three:
         desk.login()
         busy(desk)
