@@ -171,16 +171,17 @@ class Relay:
         """Decide once, then have all carry it out. None if it was refused.
 
         `registered`: the worker that asks knows a database of this name that is not in the configuration.
-        `log` is told of commands that are not refused.
+        `log` is told of all that are complete, as PgBouncer does, whether they fit or not.
         """
         if command != "KILL_CLIENT":
             known = self._known(command, argument, registered)
             wrong = self.standing.judge(command, argument, argument == CONSOLE_DATABASE, known)
+            if wrong != "database_required":
+                log(f"{command} '{argument}' command issued" if argument else f"{command} command issued")
             if wrong:
                 answer({"error": wrong})
                 return None
             self.standing.record(command, argument, self._fleet.config.databases)
-            log(f"{command} '{argument}' command issued" if argument else f"{command} command issued")
         if command == "RECONNECT":
             self._forget_welcomes({argument} if argument else None)
         return Act(self, command, argument, self._fleet.others(None), answer)

@@ -129,14 +129,15 @@ def test_the_answer_of_all(replies: tuple[dict[str, Any], dict[str, Any]], answe
 
 
 def test_what_is_refused_is_heard_by_nobody() -> None:
-    """And is not logged as a command."""
+    """But the log has it, as PgBouncer's does, unless the name is missing."""
     hands = Hands(2)
     for command, argument in (("RESUME", ""), ("PAUSE", "nix"), ("KILL", "pgbouncer"), ("ENABLE", "")):
         hands.order(hands.links[0], command, argument)
     keys = ["not_paused", "console_no_such_database", "cannot_touch_admin_db", "database_required"]
     assert hands.answers == [{"error": key} for key in keys]
     assert hands.asked == []
-    assert hands.head.log.lines == []
+    issued = ["RESUME command issued", "PAUSE 'nix' command issued", "KILL 'pgbouncer' command issued"]
+    assert [text for _, text in hands.head.log.lines] == issued
 
 
 def test_names_that_a_worker_has_registered() -> None:
