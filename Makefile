@@ -29,7 +29,7 @@ help:
 	@echo "make check   the static part of it"
 	@echo "make spec    what an operator relies on and no test shows: settings, commands, columns, texts (SPEC_ARGS=--all)"
 	@echo "make bench   ratios against PgBouncer in the same run, with our bounds (BENCH_ARGS='--quick --only simple-16')"
-	@echo "make soak    many misbehaving clients for minutes on each engine (SOAK_ARGS='--seconds 3600 --tls --chaos')"
+	@echo "make soak    many misbehaving clients for minutes on each engine (SOAK_ARGS='--seconds 3600 --chaos')"
 	@echo "make siege   a fleet's budget under siege: workers killed every second (SIEGE_ARGS='--seconds 600 --engines uring')"
 	@echo "make fuzz    each fuzz target for FUZZ_SECONDS=$(FUZZ_SECONDS)"
 
