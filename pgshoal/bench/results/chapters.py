@@ -16,7 +16,7 @@ from pgshoal.bench.results.published import Beside, beside
 from pgshoal.bench.results.tables import complaints
 from pgshoal.bench.results.verdicts import Verdict, verdicts
 
-ASKING = frozenset({"what", "how", "do", "does", "is", "are", "which"})
+ASKING = frozenset({"what", "how", "do", "does", "is", "are", "which", "from", "whether"})
 Declared = Mapping[str, Sequence[Experiment]]
 
 
@@ -26,6 +26,12 @@ class Part:
 
     experiment: Experiment
     groups: Sequence[Group]
+
+    @property
+    def question(self) -> str:
+        """What is asked, with its mark; what is no question stays as it is."""
+        said = self.experiment.question
+        return f"{said}?" if said.split(" ", 1)[0] in ASKING else said
 
     @property
     def finding(self) -> str:
@@ -47,9 +53,8 @@ class Chapter:
 
     @property
     def question(self) -> str:
-        """What is asked, with its mark; what is no question stays as it is."""
-        said = self.parts[0].experiment.question
-        return f"{said}?" if said.split(" ", 1)[0] in ASKING else said
+        """What is asked."""
+        return self.parts[0].question
 
     @property
     def finding(self) -> str:
@@ -62,7 +67,20 @@ class Chapter:
     @property
     def complaints(self) -> list[str]:
         """Runs that do not count."""
-        return [line for part in self.parts for line in complaints(part.groups)]
+        if len(self.parts) == 1:
+            return complaints(self.parts[0].groups)
+        return [f"{part.experiment.name}: {line}" for part in self.parts for line in complaints(part.groups)]
+
+    @property
+    def verdicts(self) -> list[Verdict]:
+        """Ratios between targets where some of them have a bound; elsewhere the published ratios tell enough."""
+        found = [verdict for part in self.parts for verdict in part.verdicts]
+        return found if any(verdict.bound is not None for verdict in found) else []
+
+    @property
+    def title(self) -> str:
+        """Of its experiment, or the name where there are several."""
+        return self.parts[0].experiment.title if len(self.parts) == 1 else self.name.capitalize()
 
     @property
     def published(self) -> list[Beside]:

@@ -21,7 +21,7 @@ PERCENTILES = {"p50_ms": 50.0, "p90_ms": 90.0, "p99_ms": 99.0, "p999_ms": 99.9}
 GRID = 100 * (1 - np.logspace(0, -5, 201))
 KINDS: tuple[Kind, ...] = ("direct", "address", "pgbouncer", "pgshoal")
 WORDS = ("none", "client", "server", "both", "shared", "isolated")  # in this order where they are values of a variant
-FLEET = re.compile(r" x\d+\b")
+FLEET = re.compile(r" x\d+\b| \d+ nodes\b")
 
 
 class Counts(NamedTuple):
@@ -56,8 +56,12 @@ class Group:
 
     @property
     def label(self) -> str:
-        """Target and variant."""
-        return f"{self.first.target}, {self.variant}" if self.variant else self.first.target
+        """Target and variant, but not what both say."""
+        own = {name: value for name, value in self.first.variant.items() if not self._told(name, value)}
+        return ", ".join(filter(None, (self.first.target, of_variant(own))))
+
+    def _told(self, name: str, value: Value) -> bool:
+        return f" {value} {name}" in self.first.target or f" {name}={value}" in self.first.target
 
     @property
     def family(self) -> str:
@@ -173,7 +177,7 @@ def counted(rows: Sequence[Row]) -> tuple[Row, ...]:
 
 
 def family(target: str) -> str:
-    """A target's label without its number of processes, so that fleets of all sizes are one line of a chart."""
+    """A target's label without its number of processes and nodes: fleets of all sizes are one line of a chart."""
     return FLEET.sub("", target)
 
 

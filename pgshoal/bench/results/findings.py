@@ -86,31 +86,36 @@ def faster(what: str) -> Callable[[Groups], str]:
     return say
 
 
+def named(groups: Groups) -> list[tuple[Group, str]]:
+    """Each cell with its target's name, and its variant only where the target alone would not tell them apart."""
+    alike = len({group.first.target for group in groups}) < len(groups)
+    return [(group, group.label if alike else group.first.target) for group in groups]
+
+
 def lost(groups: Groups) -> str:
     """How many clients each target lost."""
-    parts = []
-    for group in groups:
+    losers, served = [], []
+    for group, name in named(groups):
         counts = group.outcomes()
-        if counts is None and group.failed:
-            parts.append(f"{group.label} failed")
-        elif counts is not None and counts.all:
-            many = f"{number(counts.failed)} of {number(counts.all)} clients" if counts.failed else "none"
-            parts.append(f"{group.label} {'' if parts else 'lost '}{many}")
-    if parts and all(part.endswith("none") for part in parts):
-        return (
-            f"Every client was served: {listed([part.removesuffix(' none').removesuffix(' lost') for part in parts])}."
-        )
-    return f"{parts[0][0].upper()}{parts[0][1:]}{''.join(f', {part}' for part in parts[1:])}." if parts else ""
+        if counts is None or not counts.all:
+            losers += [f"{name} failed"] if group.failed else []
+        elif counts.failed:
+            losers.append(f"{name} lost {number(counts.failed)} of {number(counts.all)} clients")
+        else:
+            served.append(name)
+    if not losers:
+        return f"Every client was served: by {listed(served)}." if served else ""
+    return capital(listed(losers) + (f"; {listed(served)} lost none." if served else "."))
 
 
 def kept(groups: Groups) -> str:
     """How many backends clients kept, and what memory that was."""
     parts = []
-    for group in groups:
+    for group, name in named(groups):
         count, memory = group.value("backends_max"), group.value("postgres_rss_mb")
         if count is not None:
             size = f" ({number(memory)} MB of PostgreSQL)" if memory is not None else ""
-            parts.append(f"{number(count)} backends with {group.label}{size}")
+            parts.append(f"{number(count)} backends with {name}{size}")
     return f"The same clients kept {listed(parts)}." if parts else ""
 
 
@@ -155,21 +160,21 @@ def side_of(side: str) -> str:
 def arrived(groups: Groups) -> str:
     """Which part of the cancels arrived."""
     parts = []
-    for group in groups:
+    for group, name in named(groups):
         counts = group.outcomes()
         if counts is not None and counts.all:
-            parts.append(f"{number(counts.succeeded)} of {number(counts.all)} by {group.label}")
+            parts.append(f"{number(counts.succeeded)} of {number(counts.all)} by {name}")
     return f"Cancels that arrived: {listed(parts)}." if parts else ""
 
 
 def isolated(groups: Groups) -> str:
     """The API's p99 and the throughput of exports in each layout."""
     parts = []
-    for group in groups:
+    for group, name in named(groups):
         slow, speed = group.value("p99_ms"), group.value("throughput_mib_s")
         if slow is not None:
             exports = f", exports {number(speed)} MiB/s" if speed is not None else ""
-            parts.append(f"{group.label}: p99 of the API {number(slow)} ms{exports}")
+            parts.append(f"{name}: p99 of the API {number(slow)} ms{exports}")
     return capital("; ".join(parts) + ".") if parts else ""
 
 
@@ -185,6 +190,7 @@ OF_EXPERIMENTS: Mapping[str, Callable[[Groups], str]] = {
     "churn": faster("Reconnecting"),
     "ceiling": lost,
     "scaling": scaled,
+    "scaling-select": scaled,
     "tls": tls_cost,
     "mixed": isolated,
     "cancel": arrived,

@@ -114,3 +114,8 @@ def warning(heading: str, lines: Sequence[str]) -> str:
 def charts(svgs: Sequence[str]) -> str:
     """Charts beside each other where there is room."""
     return f'<div class="charts">{"".join(f"<figure>{svg}</figure>" for svg in svgs)}</div>' if svgs else ""
+
+
+def beside(table: str, svgs: Sequence[str]) -> str:
+    """A small table with its charts beside it where there is room."""
+    return f'<div class="charts"><div>{table}</div>{"".join(f"<figure>{svg}</figure>" for svg in svgs)}</div>'

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from pgshoal.bench.model import Experiment, Kind, Pick, Published
@@ -39,32 +39,29 @@ def beside(experiment: Experiment, groups: Sequence[Group]) -> list[Beside]:
 def measured(name: str, published: Published, groups: Sequence[Group]) -> Iterator[Beside]:
     """Our figures for a published one; picks without a kind are of the same target on both sides."""
     top, bottom = published.top, published.bottom
-    for family in families(top, bottom, groups):
-        above = picked(top, groups, family)
-        below = picked(bottom, groups, family) if bottom else []
+    for family in dict.fromkeys(group.family for group in groups if looked_at(group, top, bottom)):
+        own = [group for group in groups if group.family == family]
+        above, below = chosen(top, own), []
         here = middle(top, above)
         if bottom and here is not None:
+            kind = bottom.kind or own[0].first.kind
+            alike = [group for group in groups if group.first.kind == kind]
+            below = chosen(bottom, [group for group in alike if group.family == family]) or chosen(bottom, alike)
             base = middle(bottom, below)
             here = here / base if base else None
         valid = all(group.valid for group in (*above, *below))
-        kind = next(group.first.kind for group in groups if group.family == family)
-        yield Beside(name, published, family, kind, here, valid)
+        yield Beside(name, published, family, own[0].first.kind, here, valid)
 
 
-def families(top: Pick, bottom: Pick | None, groups: Sequence[Group]) -> Iterable[str]:
-    """The targets looked at: of the kind asked for; where none is, all but the kind that they are held against."""
-    if top.kind:
-        return dict.fromkeys(group.family for group in groups if group.first.kind == top.kind)
-    base = bottom.kind if bottom else ""
-    return dict.fromkeys(group.family for group in groups if group.first.kind != base)
+def looked_at(group: Group, top: Pick, bottom: Pick | None) -> bool:
+    """Whether a cell's target gets a line: those of the kind asked for; where none is, all poolers, but the base's."""
+    kind = group.first.kind
+    return kind == top.kind if top.kind else kind not in ("direct", bottom.kind if bottom else "")
 
 
-def picked(pick: Pick, groups: Sequence[Group], family: str) -> list[Group]:
-    """The cells a pick chooses; of a fixed kind that is not the family's, whichever there are."""
-    of_kind = [group for group in groups if not pick.kind or group.first.kind == pick.kind]
-    own = [group for group in of_kind if group.family == family]
-    candidates = own if own or not pick.kind else of_kind
-    return [group for group in candidates if all(group.facet(name) == value for name, value in pick.where.items())]
+def chosen(pick: Pick, groups: Sequence[Group]) -> list[Group]:
+    """The cells whose variant, or number of processes, is as asked."""
+    return [group for group in groups if all(group.facet(name) == value for name, value in pick.where.items())]
 
 
 def middle(pick: Pick, groups: Sequence[Group]) -> float | None:

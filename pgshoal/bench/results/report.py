@@ -69,6 +69,9 @@ def body(run: Run) -> Iterator[str]:
     yield f'<p class="lead">{escape(str(run.facts.get("kit", "")))} · {escape(str(run.facts.get("started", "")))}</p>'
     yield page.facts({name: value for name, value in run.facts.items() if name not in ("left_out", "failed")})
     yield "</header>"
+    given_up = [f"{name}: {why}" for name, why in dict(run.facts.get("failed", {})).items()]
+    yield page.warning("Given up", given_up)
+    yield page.warning("Left out", [f"{key}: {why}" for key, why in dict(run.facts.get("left_out", {})).items()])
     yield from contents(run)
     for chapter in run.chapters:
         yield from of_chapter(run, chapter)
@@ -87,26 +90,32 @@ def contents(run: Run) -> Iterator[str]:
 
 def of_chapter(run: Run, chapter: Chapter) -> Iterator[str]:
     """Question, sentence, table, charts."""
+    name = escape(chapter.name)
+    yield f'<section class="chapter" id="{name}"><h2>{escape(chapter.title)}<span class="tag">{name}</span></h2>'
     alone = len(chapter.parts) == 1
-    title = chapter.parts[0].experiment.title if alone else "Against PgBouncer"
-    tag = f'<span class="tag">{escape(chapter.name)}</span>'
-    yield f'<section class="chapter" id="{escape(chapter.name)}"><h2>{escape(title)}{tag}</h2>'
-    if chapter.question:
-        yield f'<p class="question">{escape(chapter.question)}</p>'
-    yield f'<p class="finding">{escape(chapter.finding)}</p>'
-    judged = [verdict for part in chapter.parts for verdict in part.verdicts]
-    colours = paint.colours([group for part in chapter.parts for group in part.groups])
-    if judged and not alone:
+    told = {part.question for part in chapter.parts} == {chapter.question}
+    yield from asked_and_found(chapter.question if told else "", chapter.finding if told else "")
+    if judged := chapter.verdicts:
         yield of_verdicts(judged)
+    colours = paint.colours([group for part in chapter.parts for group in part.groups])
     for part in chapter.parts:
         if not alone:
             yield f"<h3>{escape(part.experiment.title)}</h3>"
-        yield page.table(medians(part.experiment, part.groups), colours)
+        if not told:
+            yield from asked_and_found(part.question, part.finding)
+        table = page.table(medians(part.experiment, part.groups), colours)
+        pictures = list(drawn(run.folder, part, colours))
+        yield page.beside(table, pictures) if not alone and len(pictures) == 1 else table + page.charts(pictures)
     yield page.warning("Runs that do not count", chapter.complaints)
-    if judged and alone:
-        yield of_verdicts(judged)
-    yield page.charts([svg for part in chapter.parts for svg in drawn(run.folder, part, colours)])
     yield "</section>"
+
+
+def asked_and_found(question: str, finding: str) -> Iterator[str]:
+    """The question in grey, and what came out."""
+    if question:
+        yield f'<p class="question">{escape(question)}</p>'
+    if finding:
+        yield f'<p class="finding">{escape(finding)}</p>'
 
 
 def drawn(folder: Path, part: Part, colours: paint.Colours) -> Iterator[str]:

@@ -31,19 +31,12 @@ def markdown(run: Run) -> Iterator[str]:
     yield from (f"# Benchmark of {run.facts.get('started', run.folder.name)}", "")
     yield from (f"- {name}: {worded(run.facts[name])}" for name in SHOWN if name in run.facts)
     for chapter in run.chapters:
-        yield from (
-            "",
-            f"## {chapter.name}: {chapter.parts[0].experiment.title}"
-            if len(chapter.parts) == 1
-            else f"## {chapter.name}",
-            "",
-        )
+        yield from ("", f"## {chapter.title}", "")
         yield from (f"{chapter.question}  ", f"**{chapter.finding}**")
         for part in chapter.parts:
             yield from ("", *(["### " + part.experiment.title, ""] if len(chapter.parts) > 1 else []))
             yield from of_table(medians(part.experiment, part.groups))
-        judged = [verdict.cells() for part in chapter.parts for verdict in part.verdicts]
-        if judged:
+        if judged := [verdict.cells() for verdict in chapter.verdicts]:
             yield ""
             yield from of_table(Table(HEADINGS, tuple(judged), texts=3))
         if chapter.complaints:
@@ -92,8 +85,7 @@ def show_chapter(chapter: Chapter, console: Console) -> None:
     """The tables and the sentence of one name."""
     for part in chapter.parts:
         console.print(terminal.of_groups(part.experiment, part.groups))
-    judged = [verdict for part in chapter.parts for verdict in part.verdicts]
-    if judged:
+    if judged := chapter.verdicts:
         console.print(terminal.of_verdicts(f"{chapter.name}: ratios", judged))
     for line in chapter.complaints:
         console.print(line, style="yellow", markup=False, highlight=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import starmap
 
 from pgshoal.bench.model import Experiment
 from pgshoal.bench.results.combine import Group
@@ -60,16 +61,18 @@ def shown(experiment: Experiment, groups: Sequence[Group]) -> Mapping[str, str]:
 
 
 def complaints(groups: Sequence[Group]) -> list[str]:
-    """What is wrong with runs that do not count; those of one cell with the same words together."""
-    runs: dict[tuple[str, str], list[str]] = {}
+    """What is wrong with runs that do not count; those with the same words share a line."""
+    found: dict[str, dict[str, list[str]]] = {}
     for group in groups:
         for row in group.rows:
             for reason in [first_line(row.error)] if row.error else row.invalid:
-                runs.setdefault((group.label, reason), []).append(str(row.repeat + 1))
-    return [
-        f"{label}, {'run' if len(some) == 1 else 'runs'} {listed(some)}: {reason}"
-        for (label, reason), some in runs.items()
-    ]
+                found.setdefault(reason, {}).setdefault(group.label, []).append(str(row.repeat + 1))
+    return [f"{'; '.join(starmap(which, cells.items()))}: {reason}" for reason, cells in found.items()]
+
+
+def which(label: str, runs: list[str]) -> str:
+    """Some runs of a cell."""
+    return f"{label}, {'run' if len(runs) == 1 else 'runs'} {listed(runs)}"
 
 
 def first_line(text: str) -> str:

@@ -13,6 +13,7 @@ from pgshoal.bench.results import tables, verdicts
 from pgshoal.bench.results.combine import Group, gathered
 
 HEADLINES = tables.HEADLINES
+WORD_MOST = 14
 
 
 def table(experiment: Experiment, rows: Sequence[Row]) -> RichTable:
@@ -27,7 +28,7 @@ def of_groups(experiment: Experiment, groups: Sequence[Group]) -> RichTable:
 
 def of_table(title: str, content: tables.Table) -> RichTable:
     """Any table; what rests on no valid run is dim."""
-    out = plain(title, content.headings, content.texts)
+    out = plain(title, content)
     for at, line in enumerate(content.lines):
         out.add_row(*map(Text, line), style="dim" if at in content.doubtful else None)
     return out
@@ -35,17 +36,23 @@ def of_table(title: str, content: tables.Table) -> RichTable:
 
 def of_verdicts(title: str, found: Sequence[verdicts.Verdict]) -> RichTable:
     """Ratios against their bounds; green where met, red where missed."""
-    out = plain(title, verdicts.HEADINGS, 3)
+    lines = tuple(verdict.cells() for verdict in found)
+    out = plain(title, tables.Table(verdicts.HEADINGS, lines, texts=3))
     styles = {True: "green", False: "red", None: ""}
     for at, verdict in enumerate(found):
         last = at + 1 == len(found) or found[at + 1].experiment is not verdict.experiment
-        out.add_row(*map(Text, verdict.cells()), style=styles[verdict.met], end_section=last)
+        out.add_row(*map(Text, lines[at]), style=styles[verdict.met], end_section=last)
     return out
 
 
-def plain(title: str, headings: Sequence[str], texts: int) -> RichTable:
-    """A table without frames; the first columns are words, the others numbers."""
+def plain(title: str, content: tables.Table) -> RichTable:
+    """A table without frames and without lines; on narrow terminals headings and words wrap, numbers never do."""
     out = RichTable(title=Text(title), title_justify="left", box=box.SIMPLE, padding=(0, 1, 0, 0), pad_edge=False)
-    for at, heading in enumerate(headings):
-        out.add_column(heading, justify="left" if at < texts else "right", no_wrap=at >= texts)
+    for at, heading in enumerate(content.headings):
+        longest = max((len(line[at]) for line in content.lines), default=0)
+        if at < content.texts:
+            word = max((len(word) for line in content.lines for word in line[at].split()), default=0)
+            out.add_column(heading, overflow="fold", min_width=min(word, WORD_MOST))
+        else:
+            out.add_column(heading, justify="right", overflow="fold", min_width=longest)
     return out

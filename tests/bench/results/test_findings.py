@@ -24,7 +24,7 @@ def row(name: str, target: Target, variant: dict[str, Value] | None = None, **fi
 def test_of_the_planted_folder(run: Run) -> None:
     """Each chapter says what was planted."""
     sentences = {chapter.name: chapter.finding for chapter in run.chapters}
-    assert sentences["burst"] == "Direct lost 75 of 100 clients, pgbouncer none, pgshoal none."
+    assert sentences["burst"] == "Direct lost 75 of 100 clients; pgbouncer and pgshoal lost none."
     assert sentences["connect"].startswith(
         "Connecting for each query, pgbouncer does 1.92 times what direct does, p99 "
     )
@@ -39,7 +39,7 @@ def test_of_the_planted_folder(run: Run) -> None:
 def test_nobody_lost_a_client() -> None:
     """Where all were served, that is the news."""
     rows = [row("burst", target, succeeded=100, failed=0) for target in (PGBOUNCER, PGSHOAL)]
-    assert said("burst", *rows) == "Every client was served: pgbouncer and pgshoal."
+    assert said("burst", *rows) == "Every client was served: by pgbouncer and pgshoal."
 
 
 def test_more_processes_may_bring_nothing() -> None:

@@ -112,7 +112,7 @@ def test_summaries_hold_tables_and_sentences(written: Path) -> None:
     """One for repositories, one for terminals."""
     markdown = (written / "summary.md").read_text()
     assert "| pgshoal | 3,289 |" in markdown
-    assert "**Direct lost 75 of 100 clients, pgbouncer none, pgshoal none.**" in markdown
+    assert "**Direct lost 75 of 100 clients; pgbouncer and pgshoal lost none.**" in markdown
     assert "| *pgbouncer x4* | *256 clients* |" in markdown
     assert "| connect | pooled / direct, units/s | pgshoal | 2.07 | 2.07 | 1.00 |" in markdown
     text = (written / "summary.txt").read_text()
@@ -126,7 +126,7 @@ def test_experiments_nobody_declares_get_a_plain_chapter(written: Path) -> None:
     assert [chapter.name for chapter in run.chapters] == [
         "connect", "burst", "scaling", "compare-simple-16", "compare-tls",
     ]  # fmt: skip
-    assert run.chapters[1].finding == "Direct lost 75 of 100 clients, pgbouncer none, pgshoal none."
+    assert run.chapters[1].finding == "Direct lost 75 of 100 clients; pgbouncer and pgshoal lost none."
 
 
 def test_a_folder_without_rows_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
