@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 #: A worker that is stopped, or very busy, must not hang the console; its rows are then missing.
 GATHER_LIMIT_S: Final = 2.0
+#: Refusals of commands that the log does not have either.
+_UNLOGGED: Final = frozenset({"already_paused", "database_required"})
 
 #: {"error": key of a refusal} or {"reached": False if it was taken back before it was reached}.
 Result = dict[str, Any]
@@ -171,12 +173,12 @@ class Relay:
         """Decide once, then have all carry it out. None if it was refused.
 
         `registered`: the worker that asks knows a database of this name that is not in the configuration.
-        `log` is told of all that are complete, as PgBouncer does, whether they fit or not.
+        `log` is told of the command as PgBouncer's is: of most that are refused, too.
         """
         if command != "KILL_CLIENT":
             known = self._known(command, argument, registered)
             wrong = self.standing.judge(command, argument, argument == CONSOLE_DATABASE, known)
-            if wrong != "database_required":
+            if wrong not in _UNLOGGED:
                 log(f"{command} '{argument}' command issued" if argument else f"{command} command issued")
             if wrong:
                 answer({"error": wrong})

@@ -430,11 +430,13 @@ def test_names_that_are_not_utf8_are_escaped() -> None:
         ("wait_close app", "WAIT_CLOSE 'app' command issued"),
         ("shutdown WAIT_FOR_CLIENTS", "SHUTDOWN WAIT_FOR_CLIENTS command issued"),
         ("show version", ""),
-        ("kill nix", ""),
+        ("kill nix", "KILL 'nix' command issued"),
+        ("resume", "RESUME command issued"),
+        ("disable", ""),
     ],
 )
 def test_commands_are_logged(text: str, line: str) -> None:
-    """What changes something leaves a line, in PgBouncer's words."""
+    """What would change something leaves a line, in PgBouncer's words, whether it fits or not."""
     with Desk() as desk:
         ask(desk.session(), text)
         assert [found for _, found in desk.log.lines if found.endswith("issued")] == ([line] if line else [])

@@ -129,7 +129,7 @@ def test_the_answer_of_all(replies: tuple[dict[str, Any], dict[str, Any]], answe
 
 
 def test_what_is_refused_is_heard_by_nobody() -> None:
-    """But the log has it, as PgBouncer's does, unless the name is missing."""
+    """But the log has it, as PgBouncer's has, unless the name is missing."""
     hands = Hands(2)
     for command, argument in (("RESUME", ""), ("PAUSE", "nix"), ("KILL", "pgbouncer"), ("ENABLE", "")):
         hands.order(hands.links[0], command, argument)
