@@ -10,9 +10,24 @@ from pathlib import Path
 import pytest
 
 from pgshoal.bench import commands
-from pgshoal.bench.experiments import EXPERIMENTS, NAMES
+from pgshoal.bench.experiments import EXPERIMENTS
 from pgshoal.bench.knobs import KNOBS
 from pgshoal.bench.run.session import Request
+
+#: The published experiments, and ours.
+NAMES = (
+    "connect",
+    "burst",
+    "backends",
+    "churn",
+    "ceiling",
+    "scaling",
+    "tls",
+    "mixed",
+    "cancel",
+    "nodes",
+    "compare",
+)
 
 
 @pytest.fixture

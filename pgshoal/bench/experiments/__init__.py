@@ -1,42 +1,35 @@
-"""The experiments by the name that the command line takes; each module of this package declares its own."""
+"""The experiments by the name that the command line takes, in the order of `all`; each module declares its own."""
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping
 from typing import Final
 
+from pgshoal.bench.experiments import (
+    backends,
+    burst,
+    cancel,
+    ceiling,
+    churn,
+    compare,
+    connect,
+    mixed,
+    nodes,
+    scaling,
+    tls,
+)
 from pgshoal.bench.model import Experiment
 
-#: In the order of `all`. A module says `EXPERIMENT = Experiment(...)`, or `EXPERIMENTS = (...)` for several.
-NAMES: Final = (
-    "connect",
-    "burst",
-    "backends",
-    "churn",
-    "ceiling",
-    "scaling",
-    "tls",
-    "mixed",
-    "cancel",
-    "nodes",
-    "compare",
-)
-
-
-def declared(name: str) -> tuple[Experiment, ...]:
-    """What the module of that name declares; nothing while there is no such module."""
-    try:
-        module = importlib.import_module(f"{__name__}.{name}")
-    except ModuleNotFoundError as error:
-        if error.name != f"{__name__}.{name}":
-            raise
-        return ()
-    found: tuple[Experiment, ...] = getattr(module, "EXPERIMENTS", ()) or (module.EXPERIMENT,)
-    return found
-
-
-#: The declarations behind each name of the command line.
-EXPERIMENTS: Final[Mapping[str, tuple[Experiment, ...]]] = {name: found for name in NAMES if (found := declared(name))}
-#: Each declaration by its own name, the one that rows carry.
-BY_NAME: Final[Mapping[str, Experiment]] = {one.name: one for some in EXPERIMENTS.values() for one in some}
+EXPERIMENTS: Final[Mapping[str, tuple[Experiment, ...]]] = {
+    "connect": (connect.EXPERIMENT,),
+    "burst": (burst.EXPERIMENT,),
+    "backends": (backends.EXPERIMENT,),
+    "churn": (churn.EXPERIMENT,),
+    "ceiling": (ceiling.EXPERIMENT,),
+    "scaling": scaling.EXPERIMENTS,
+    "tls": (tls.EXPERIMENT,),
+    "mixed": (mixed.EXPERIMENT,),
+    "cancel": (cancel.EXPERIMENT,),
+    "nodes": (nodes.EXPERIMENT,),
+    "compare": compare.EXPERIMENTS,
+}
