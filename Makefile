@@ -74,7 +74,7 @@ format: setup
 	$(CARGO) fmt
 
 bench: setup
-	$(BIN)/pgshoal bench compare $(BENCH_ARGS)
+	$(BIN)/pgshoal bench compare --warmup 1 --cooldown 0.5 $(BENCH_ARGS)
 
 soak: setup
 	$(BIN)/python -m tests.soak $(SOAK_ARGS)
