@@ -61,8 +61,8 @@ def cpu_of(pids: Iterable[int]) -> dict[int, int]:
 def cpu_with_reaped_ns(parent: int, living: Callable[[], Iterable[int]]) -> int:
     """CPU time of the processes that live and of all that `parent` has reaped; ProcessLookupError when it has ended.
 
-    A child that is reaped between two looks would be missed or counted twice: it is looked again until none was. The
-    reaped are counted in ticks, but rounded once and not for each of them.
+    A child that is reaped between the two looks would be in neither: it is looked again until none was. The reaped are
+    counted in ticks, but rounded once and not for each of them.
     """
     for _ in range(REAPED_TRIES):
         before = reaped_ns(parent)

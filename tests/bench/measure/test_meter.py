@@ -39,17 +39,13 @@ class Stub:
 
     def __init__(self) -> None:
         self.process = subprocess.Popen([sys.executable, "-c", WORKER], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.running = True  # as a fleet is whose worker has ended
         self._in = cast("IO[bytes]", self.process.stdin)
         self._out = cast("IO[bytes]", self.process.stdout)
 
     def roots(self) -> Mapping[str, int]:
         """Its process."""
         return {"main": self.process.pid}
-
-    @property
-    def running(self) -> bool:
-        """Whether it lives."""
-        return self.process.poll() is None
 
     @property
     def opened(self) -> Opened:
@@ -184,6 +180,16 @@ def test_a_pooler_process_that_ends_is_noticed(server: Postgres) -> None:
     measured = meter.measured()
     assert measured.figures["pooler_ended"] == 1
     assert "pooler/0" not in measured.cpu_s
+
+
+def test_what_else_a_target_needs_may_end_too(server: Postgres) -> None:
+    """A balancer is none of the pooler's processes, but without it the target does not run."""
+    with stub() as pooler:
+        meter = Meter(Ground(server).stand, pooler.opened)
+        meter.begin()
+        pooler.running = False
+        meter.end()
+    assert meter.measured().figures["pooler_ended"] == 1
 
 
 def crash(server: Postgres) -> None:

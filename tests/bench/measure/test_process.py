@@ -137,12 +137,12 @@ def test_a_child_counts_alive_and_reaped() -> None:
     assert reaped - before >= at_least - 2 * tick_ns > BURN_S * 0.9e9
 
 
-def test_a_child_reaped_between_two_looks_is_not_counted_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_child_reaped_between_two_looks_is_not_missed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The sum is taken again until nobody was reaped meanwhile."""
     reaped = iter((100, 150, 150, 150))
     monkeypatch.setattr(process, "reaped_ns", lambda pid: next(reaped))
     monkeypatch.setattr(process, "cpu_of", lambda pids: dict.fromkeys(pids, 50))
-    living = iter(([1, 2], [1]))
+    living = iter(([1], [1]))
     assert process.cpu_with_reaped_ns(1, lambda: next(living)) == 150 + 50
 
 
