@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+LEAST_MS = 1e-3  # pgbench counts microseconds: a log scale has no place for zero
+STEPS = ((0.8, (1, 1.5, 2, 3, 4, 5, 7)), (2.2, (1, 2, 5)), (3.2, (1, 3)), (math.inf, (1,)))  # by decades
 MANY = 20  # values of x that span more than this are drawn on a log scale
 
 
@@ -127,19 +130,28 @@ def latency(chart: Chart, groups: Sequence[Group], colours: paint.Colours) -> Fi
         ends = []
         most = max(len(group.curve) for group in members if group.curve is not None)
         for group in members:
-            curve = np.maximum(np.asarray(group.curve), 1e-3)
+            curve = np.maximum(np.asarray(group.curve), LEAST_MS)
             colour = colours[group.first.target]
             axis.plot(nines(GRID[: len(curve)]), curve, color=colour, linewidth=1.8, linestyle=paint.dash(group, shown))
             ends.append(paint.End(float(curve[-1]), group.first.target, colour, paint.dash(group, shown)))
         axis.set_yscale("log")
+        axis.set_ylim(bottom=0.9 * lowest(members))
         axis.set_xlim(0, nines(GRID[most - 1 : most])[0])
-        ticks = [at for at in (0, 50, 90, 99, 99.9, 99.99, 99.999) if at <= GRID[most - 1]]
-        axis.set_xticks(nines(np.array(ticks)), [f"p{at:g}" if at else "min" for at in ticks])
+        ticks = [at for at in (50, 90, 99, 99.9, 99.99, 99.999) if at <= GRID[most - 1]]
+        axis.set_xticks(nines(np.array(ticks)), [f"p{at:g}" for at in ticks])
         ticks_of_log(axis)
         axis.grid(axis="x", color=paint.light("grid"), linewidth=0.6)
         paint.headline(axis, f"{variant}: latency, ms, log scale" if variant else "latency, ms, log scale")
         paint.label_ends(axis, ends, 2.0)
     return figure
+
+
+def lowest(groups: Sequence[Group]) -> float:
+    """Where the axis begins: the quickest hundredth is left out, as it would take most of a log scale."""
+    at = int(np.searchsorted(GRID, 1.0))
+    return min(
+        max(float(group.curve[min(at, len(group.curve) - 1)]), LEAST_MS) for group in groups if group.curve is not None
+    )
 
 
 def nines(percentiles: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -148,10 +160,10 @@ def nines(percentiles: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def ticks_of_log(axis: Axes) -> None:
-    """1, 2 and 5 of each decade where that is few, else the decades; plain numbers."""
+    """As many steps of each decade as there is room for; plain numbers."""
     low, high = axis.get_ylim()
     decades = np.log10(high / low)
-    steps = (1, 2, 5) if decades < 2.2 else (1, 3) if decades < 3.2 else (1,)
+    steps = next(steps for most, steps in STEPS if decades < most)
     powers = range(int(np.floor(np.log10(low))), int(np.ceil(np.log10(high))) + 1)
     ticks = [step * 10.0**power for power in powers for step in steps if low <= step * 10.0**power <= high]
     axis.set_yticks(ticks, [f"{tick:,g}" for tick in ticks])

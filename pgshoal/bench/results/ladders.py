@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 RUNG_IN = 0.4
 HEADING_RUNGS = 0.75
 BAR = 0.36
+PALE = 0.4  # what rests on no valid run
 NAMES = {"pgbouncer": "PgBouncer", "pgshoal": "pgshoal", "address": "pooler"}
 
 
@@ -50,16 +51,22 @@ def ladder(heading: str, groups: Sequence[Group]) -> tuple[Figure, Axes, list[fl
     return figure, axis, at
 
 
+def headline(chart: Chart) -> str:
+    """Title and figure; the figure alone where the title says no more."""
+    words = title(chart.figure)
+    return words[:1].upper() + words[1:] if words.startswith(chart.title.lower()) else f"{chart.title}: {words}"
+
+
 def bars(chart: Chart, groups: Sequence[Group], colours: paint.Colours) -> Figure | None:
     """One bar for each cell, with a dot for each run where there are several."""
     shown = [group for group in groups if group.value(chart.figure) is not None]
     if not shown:
         return None
-    figure, axis, at = ladder(f"{chart.title}: {title(chart.figure)}", shown)
+    figure, axis, at = ladder(headline(chart), shown)
     most = max(max([group.value(chart.figure) or 0.0, *group.values(chart.figure)]) for group in shown) or 1.0
     for y, group in zip(at, shown, strict=True):
         value, runs = group.value(chart.figure) or 0.0, group.values(chart.figure)
-        axis.barh(y, value, height=BAR, color=colours[group.first.target], alpha=1 if group.valid else 0.4)
+        axis.barh(y, value, height=BAR, color=colours[group.first.target], alpha=1 if group.valid else PALE)
         if len(runs) > 1:
             axis.scatter(runs, [y] * len(runs), s=7, color=paint.light("ink"), linewidths=0, zorder=3)
         paint.beside_bar(axis, max([value, *runs]), y, number(value))
@@ -83,7 +90,11 @@ def cpu(chart: Chart, groups: Sequence[Group], colours: paint.Colours) -> Figure
         paint.beside_bar(axis, left, y, number(left))
     axis.set_xlim(0, most * 1.16)
     kinds = dict.fromkeys(group.first.kind for group in shown if group.first.kind != "direct")
-    legend(axis, [(NAMES[kind], f"{kind}-2") for kind in kinds] + [("PostgreSQL", "postgres"), ("load", "load")])
+    legend(
+        axis,
+        [(f"{NAMES[kind]}, by process", f"{kind}-2") for kind in kinds]
+        + [("PostgreSQL", "postgres"), ("load", "load")],
+    )
     return figure
 
 
@@ -119,8 +130,9 @@ def outcomes(chart: Chart, groups: Sequence[Group], colours: paint.Colours) -> F
     red = paint.light("failed")
     for y, (group, pair) in zip(at, shown, strict=True):
         share = pair.succeeded / pair.all
-        axis.barh(y, share, height=BAR, color=colours[group.first.target])
-        axis.barh(y, 1 - share, left=share, height=BAR, color="none", edgecolor=red, hatch="/////", linewidth=0.8)
+        axis.barh(y, share, height=BAR, color=colours[group.first.target], alpha=1 if group.valid else PALE)
+        if pair.failed:
+            axis.barh(y, 1 - share, left=share, height=BAR, color="none", edgecolor=red, hatch="/////", linewidth=0.8)
         words = f"{number(pair.succeeded)} of {number(pair.all)}"
         paint.beside_bar(axis, 1, y, words, "failed" if pair.failed else "ink")
     axis.set_xlim(0, 1.28)
