@@ -10,6 +10,7 @@ import socket
 import ssl
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import psycopg
@@ -54,7 +55,8 @@ def prepare(pg: Postgres) -> dict[str, object]:
         secret = conn.execute("select rolpassword from pg_authid where rolname = 'auditor'").fetchone()
     with pg.connect("app") as conn:
         conn.execute("create table payments (id serial primary key, amount numeric not null check (amount > 0))")
-        conn.execute("grant all on payments, payments_id_seq to public")
+        conn.execute("alter table payments owner to payments")
+        conn.execute("grant all on payments to public")
     assert secret is not None
     return {
         "PG_PORT": pg.port,
@@ -111,7 +113,7 @@ class Bank:
                 work(site)
         site.out.chapter("end")
         end(site)
-        return site.out
+        return site.out.finish()
 
     @staticmethod
     def put_certificate(site: Site, pair: Certificate) -> None:
@@ -142,7 +144,7 @@ class Bank:
         for number, (user, password, dbname, more) in enumerate(cases):
             text = "show version" if dbname == "pgbouncer" else "select current_user, current_database()"
             what = f"{number} {user}/{password} to {dbname}"
-            site.out.attempt(what, lambda: site.once(text, dbname, user, password, **more))  # noqa: B023
+            site.out.attempt(what, partial(site.once, text, dbname, user, password, **more))
         socket_dsn = f"host={site.folder} port={site.port} user=dba dbname="
         for dbname in ("pgbouncer", "app_local"):
             text = "show version" if dbname == "pgbouncer" else "select current_user"
@@ -197,7 +199,7 @@ class Bank:
         out = site.out
         for dbname, kind in (("app", "database"), ("app", "true"), ("app_ro", "database")):
             more = {**self.how(), "replication": kind}
-            out.attempt(f"{dbname} {kind}", lambda: identified(site, dbname, more))  # noqa: B023
+            out.attempt(f"{dbname} {kind}", partial(identified, site, dbname, more))
         out.attempt("no keyword", lambda: site.once("select 1", "replication", *REPLICATOR, **self.how()))
         with site.connect("app", *REPLICATOR, **self.how(), replication="database") as conn:
             conn.execute("IDENTIFY_SYSTEM")

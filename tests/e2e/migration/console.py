@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import psycopg
@@ -20,8 +20,8 @@ _KINDS = {
     "wait_us": "<n>",
 }
 _KINDS |= {"maxwait": "<n>", "maxwait_us": "<n>"}
-#: What says how fast this machine is.
-_SPEED = ("_time", "avg_")
+#: Columns of SHOW STATS that say how fast this machine is, and how many bytes went by.
+_SPEED = ("_time", "_received", "_sent")
 #: Tables whose rows need no telling apart by time.
 SHOWN = ("VERSION", "STATE", "DATABASES", "POOLS", "USERS", "LISTS", "CLIENTS", "SERVERS", "PEERS", "PEER_POOLS")
 
@@ -30,13 +30,29 @@ def value(site: Site, column: str, found: Any) -> str:
     """One value as it is written down."""
     if found is None:
         return "NULL"
-    if found in (site.port, site.facts.get("PG_PORT")) and column.endswith("port"):
+    if found in (site.port, site.facts["PG_PORT"]) and column.endswith("port"):
         return "<pooler>" if found == site.port else "<postgres>"
     if column in _KINDS:
         return _KINDS[column] if found else "0"
-    if column.startswith("avg_") or column.endswith("_time"):
+    if column.startswith("avg_") or column.endswith(_SPEED):
         return "<n>"
     return str(found)
+
+
+def row_text(site: Site, names: list[str], row: Sequence[Any]) -> str:
+    """One row as it is written down."""
+    values = [value(site, name, found) for name, found in zip(names, row, strict=True)]
+    if names == ["list", "items"] and values[0].startswith("free_") and values[1] != "0":
+        values[1] = "<n>"
+    if names[0] == "key" and values[0] == "engine":
+        values[1] = "<engine>"
+    if values[0] == "pgbouncer" and "total_xact_count" in names:
+        # We wait for things by asking the console, so that its commands cannot be counted here.
+        logins = row[names.index("total_client_login_count")]
+        for name in ("total_xact_count", "total_query_count"):
+            at = names.index(name)
+            values[at] = "<sessions>" if row[at] == logins else "<commands>"
+    return "|".join(values)
 
 
 def told(site: Site, command: str, session: psycopg.Connection[Any] | None = None) -> None:
@@ -54,8 +70,7 @@ def told(site: Site, command: str, session: psycopg.Connection[Any] | None = Non
         if cursor.description:
             names = [column.name for column in cursor.description]
             lines.append("columns " + " ".join(f"{c.name}:{c.type_code}" for c in cursor.description))
-            rows = (zip(names, row, strict=True) for row in cursor.fetchall())
-            lines += sorted("|".join(value(site, name, each) for name, each in row) for row in rows)
+            lines += sorted(row_text(site, names, row) for row in cursor.fetchall())
     except psycopg.Error as error:
         lines = [error_text(error)]
     finally:
@@ -81,7 +96,17 @@ def metrics(site: Site, user: str, password: str) -> None:
     with site.connect("pgbouncer", user, password, application_name="exporter") as session:
         for name in ("LISTS", "STATS", "POOLS", "DATABASES", "VERSION"):
             told(site, f"SHOW {name};", session)
-        cursor = session.execute("SHOW CONFIG;")
-        site.out.say(*(column.name for column in cursor.description or ()))
-        for row in cursor.fetchall():
-            site.out.say(*("NULL" if each is None else each for each in row))
+        told(site, "SHOW CONFIG;", session)
+
+
+def fresh(site: Site) -> None:
+    """No servers are left from what was before."""
+    site.console.execute("PAUSE")
+    site.console.execute("RESUME")
+
+
+def column(site: Site, command: str, name: str) -> list[Any]:
+    """All values of one column."""
+    cursor = site.console.execute(command.encode())
+    at = [each.name for each in cursor.description or ()].index(name)
+    return [row[at] for row in cursor.fetchall()]

@@ -7,6 +7,7 @@ import signal
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import psycopg
@@ -72,29 +73,35 @@ def run(site: Site) -> Transcript:
         signals(site)
     site.out.chapter("end")
     end(site)
-    return site.out
+    return site.out.finish()
 
 
 # -- the application
+
+LOGINS = (
+    (*WEB, "shop"), ("web", "wrong", "shop"), ("nobody", "x", "shop"), ("expired", "expired-secret", "shop"),
+    ("web", "", "shop"), (*WEB, "nowhere"), (*WEB, "pgbouncer"), ("monitor", "wrong", "pgbouncer"),
+    (*MONITOR, "pgbouncer"), (*DBA, "shop"), ("pooler_auth", "pooler-auth-secret", "shop"),
+    (*WORKER, "shop_worker"), (*WORKER, "shop_reports"), (*WEB, "legacy"), ("deploy", "deploy-secret", "shop"),
+)  # fmt: skip
+WAYS: tuple[dict[str, object], ...] = (
+    {"sslmode": "require"}, {"options": "-c statement_timeout=5s"}, {"host": "localhost"}, {"host": "$FOLDER"},
+    {"replication": "database"}, {"channel_binding": "require"},
+)  # fmt: skip
 
 
 def logins(site: Site) -> None:
     """Who gets in, and what the others hear."""
     out = site.out
-    for user, password, dbname in (
-        (*WEB, "shop"), ("web", "wrong", "shop"), ("nobody", "x", "shop"), ("expired", "expired-secret", "shop"),
-        ("web", "", "shop"), (*WEB, "nowhere"), (*WEB, "pgbouncer"), ("monitor", "wrong", "pgbouncer"),
-        (*MONITOR, "pgbouncer"), (*DBA, "shop"), ("pooler_auth", "pooler-auth-secret", "shop"), ("", "x", "shop"),
-        (*WORKER, "shop_worker"), (*WORKER, "shop_reports"), (*WEB, "legacy"), ("deploy", "deploy-secret", "shop"),
-    ):  # fmt: skip
+    for user, password, dbname in LOGINS:
         text = "show version" if dbname == "pgbouncer" else "select current_user, current_database()"
-        out.attempt(f"{user}/{password} to {dbname}", lambda: site.once(text, dbname, user, password))  # noqa: B023
-    for more in ({"sslmode": "require"}, {"options": "-c statement_timeout=5s"}, {"host": "localhost"},
-                 {"host": str(site.folder)}, {"replication": "database"}, {"channel_binding": "require"}):  # fmt: skip
-        asked = "select current_user, current_setting('statement_timeout')"
-        out.attempt(
-            f"web with {more}".replace(str(site.folder), "the socket"), lambda: site.once(asked, "shop", *WEB, **more)
-        )  # noqa: B023
+        out.attempt(f"{user}/{password} to {dbname}", partial(site.once, text, dbname, user, password))
+    asked = "select current_user, current_setting('statement_timeout')"
+    for way in WAYS:
+        more = {"host": str(site.folder)} if way == {"host": "$FOLDER"} else way
+        out.attempt(f"web with {way}", partial(site.once, asked, "shop", *WEB, **more))
+    with FakeClient((HOST, site.port)) as client:
+        out.attempt("nobody at all", lambda: client.login("", "shop"))
     with FakeClient((HOST, site.port)) as client:
         client.login(WEB[0], "shop", WEB[1], application_name="raw", TimeZone="Asia/Tokyo", DateStyle="German")
         for name, text in client.parameters.items():
@@ -259,6 +266,7 @@ def readable(conn: psycopg.Connection[Any]) -> bool:
 def limits(site: Site) -> None:
     """All that is limited in these files, one client more than is allowed each time."""
     out = site.out
+    console.fresh(site)
     with ExitStack() as stack:
 
         def enter(dbname: str, user: tuple[str, str]) -> psycopg.Connection[Any]:
@@ -304,43 +312,44 @@ begin; select 1 as one; savepoint s; select 1/0; rollback to s; select 2 as two;
 select 1 as a \; select 2 as b;
 \copy (select id from orders order by id limit 3) to stdout
 prepare p as select $1::int + 1; execute p(1); deallocate p;
-select $1::text as bound \bind 'x' \g
 \d orders
 """
 
 
+PAUSED = ("PAUSE shop", "PAUSE shop", "SHOW DATABASES", "SHOW POOLS")
+RESUMED = (
+    "RESUME shop", "PAUSE", "SHOW STATE", "PAUSE", "KILL shop", "RESUME", "RESUME", "RECONNECT", "RECONNECT shop",
+    "WAIT_CLOSE shop", "WAIT_CLOSE", "DISABLE shop", "SHOW DATABASES",
+)  # fmt: skip
+MISTAKES = (
+    "ENABLE shop", "ENABLE shop", "DISABLE nowhere", "DISABLE", "ENABLE pgbouncer", "PAUSE nowhere",
+    "KILL_CLIENT 99999", "KILL_CLIENT x", "SHOW NOTHING", "SELECT 1", "SELECT version", "BEGIN", "SHOW HELP",
+    "SET default_pool_size = 4", "SET nonsense = 1", "SET pool_mode = never", "SHOW datestyle",
+    "SET client_encoding = 'UTF8'", "SUSPEND", "SHUTDOWN NOW", "RELOAD now", "SHOW FDS",
+)  # fmt: skip
+
+
 def operator(site: Site) -> None:
     """Maintenance with clients on line: every command, in the order in which one would use them."""
-    out = site.out
-    told = console.told
+    out, told, everything = site.out, console.told, console.all_told
+    console.fresh(site)
     with site.connect("shop", *WEB, application_name="gunicorn") as conn:
         conn.execute("select 1")
-        for name in console.SHOWN:
-            told(site, f"SHOW {name}")
-        for command in ("PAUSE shop", "PAUSE shop", "SHOW DATABASES", "SHOW POOLS"):
-            told(site, command)
-        waiting = threading.Thread(target=lambda: out_of_turn.append(conn.execute("select 'resumed'").fetchone()))
-        out_of_turn: list[object] = []
+        console.tables(site)
+        everything(site, PAUSED)
+        resumed: list[object] = []
+        waiting = threading.Thread(target=lambda: resumed.append(conn.execute("select 'resumed'").fetchone()))
         waiting.start()
-        until(
-            lambda: any("shop" in row and 1 in row[3:4] for row in site.console.execute("show pools").fetchall()),
-            "a waiting client",
-        )
+        until(lambda: any(console.column(site, "SHOW POOLS", "cl_waiting")), "a waiting client")
         told(site, "SHOW CLIENTS")
         told(site, "RESUME shop")
         waiting.join()
-        out.say(*out_of_turn)
-        for command in ("RESUME shop", "PAUSE", "SHOW STATE", "PAUSE", "KILL shop", "RESUME", "RESUME", "RECONNECT",
-                        "RECONNECT shop", "WAIT_CLOSE shop", "WAIT_CLOSE", "DISABLE shop", "SHOW DATABASES"):  # fmt: skip
-            told(site, command)
+        out.say(*resumed)
+        everything(site, RESUMED)
         out.attempt("while disabled", lambda: site.once("select 1", "shop", *WEB))
         out.say("who is in", conn.execute("select 1").fetchone())
-        for command in ("ENABLE shop", "ENABLE shop", "DISABLE nowhere", "DISABLE", "ENABLE pgbouncer", "PAUSE nowhere",
-                        "KILL_CLIENT 99999", "KILL_CLIENT x", "SHOW NOTHING", "SELECT 1", "SELECT version", "BEGIN",
-                        "SHOW HELP", "SET default_pool_size = 4", "SET nonsense = 1", "SET pool_mode = never",
-                        "SHOW datestyle", "SET client_encoding = 'UTF8'", "SUSPEND", "SHUTDOWN NOW", "RELOAD now"):  # fmt: skip
-            told(site, command)
-        (number,) = [row[-1] for row in site.console.execute("show clients").fetchall() if row[2] == "shop"]
+        everything(site, MISTAKES)
+        (number,) = (row[-1] for row in site.console.execute("show clients").fetchall() if row[2] == "shop")
         tag = site.console.execute(f"KILL_CLIENT {number}".encode()).statusmessage
         out.attempt(f"{tag}: the client", lambda: conn.execute("select 1"))
     with site.connect("shop", *WEB) as conn:
@@ -388,10 +397,11 @@ def reload(site: Site) -> None:
     told(site, "SHOW DATABASES")
     site.edit("pgbouncer.ini", "pool_mode = transaction", "pool_mode = transactions")
     told(site, "RELOAD")
+    told(site, "SHOW DATABASES")
     out.attempt("goes on", lambda: site.once("select 1", "shop", *WEB))
     site.install()
-    told(site, "RELOAD")
-    told(site, "SHOW DATABASES")
+    for command in ("RELOAD", "WAIT_CLOSE", "SHOW DATABASES"):
+        told(site, command)
 
 
 def signals(site: Site) -> None:

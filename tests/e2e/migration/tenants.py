@@ -7,10 +7,9 @@ import signal
 import subprocess
 from collections.abc import Callable
 from contextlib import ExitStack
-from pathlib import Path
+from functools import partial
 
 import asyncpg
-import psycopg
 from psycopg import sql
 
 from pgshoal.auth.md5 import md5_secret
@@ -18,6 +17,8 @@ from tests.e2e.conftest import until
 from tests.e2e.migration import console
 from tests.e2e.migration.site import HOST, Site, chapter
 from tests.e2e.migration.transcript import Transcript, error_text
+from tests.support import messages as m
+from tests.support.fakeclient import FakeClient
 from tests.support.postgres import Postgres
 
 COUNT = 40
@@ -57,13 +58,14 @@ def run(site: Site) -> Transcript:
     with chapter(site, "start"):
         site.start()
         site.watch(*OPS)
+        until(lambda: "billing" in console.column(site, "SHOW SERVERS", "database"), "the one of min_pool_size")
         console.tables(site, ("VERSION", "STATE", "DATABASES", "USERS"))
     for title, work in CHAPTERS.items():
         with chapter(site, title):
             work(site)
     site.out.chapter("end")
     end(site)
-    return site.out
+    return site.out.finish()
 
 
 def everybody(site: Site) -> None:
@@ -72,7 +74,7 @@ def everybody(site: Site) -> None:
     asked = "select current_database(), current_user"
     for _ in range(2):
         for name in TENANTS:
-            out.attempt(name, lambda: site.once(asked, name, *APP))  # noqa: B023
+            out.attempt(name, partial(site.once, asked, name, *APP))
     until(lambda: len(site.console.execute("show servers").fetchall()) <= 13, "the limit of the user")
     with ExitStack() as stack:
         conns = [stack.enter_context(site.connect(name, *APP)) for name in TENANTS]
@@ -86,25 +88,32 @@ def everybody(site: Site) -> None:
         out.say("pools", sorted(row[:3] for row in site.console.execute("show pools").fetchall()))
 
 
+LOGINS = (
+    (*APP, "old-name"), (*APP, "billing"), (*BATCH, "tenant_05"), ("app", "wrong", "tenant_05"),
+    ("batch", "wrong", "tenant_05"), ("nobody", "x", "tenant_05"), ("retired", "", "tenant_05"),
+    ("retired", "x", "tenant_05"), (*APP, "tenant_99"), ("app", "wrong", "tenant_98"), (*APP, "template1"),
+    (*TELEGRAF, "pgbouncer"), (*APP, "pgbouncer"), (*OPS, "tenant_05"),
+    ("app", md5_secret(APP[1], APP[0]), "tenant_05"), (*APP, "x" * 64), (*APP, "with space"), (*APP, "Tenant_05"),
+    ("a" * 130, "x", "tenant_05"),
+)  # fmt: skip
+OPTIONS = ("-c IntervalStyle=iso_8601", "-c work_mem=1MB", "-d", "-c statement_timeout=4321")
+
+
 def logins(site: Site) -> None:
     """Names and passwords, right and wrong."""
     out = site.out
-    for user, password, dbname in (
-        (*APP, "old-name"), (*APP, "billing"), (*BATCH, "tenant_05"), ("app", "wrong", "tenant_05"),
-        ("batch", "wrong", "tenant_05"), ("nobody", "x", "tenant_05"), ("retired", "", "tenant_05"),
-        ("retired", "x", "tenant_05"), (*APP, "tenant_99"), ("app", "wrong", "tenant_98"), (*APP, "template1"),
-        (*TELEGRAF, "pgbouncer"), (*APP, "pgbouncer"), (*OPS, "tenant_05"), ("app", md5_secret(*reversed(APP)), "tenant_05"),
-        (*APP, "x" * 64), (*APP, "with space"), (*APP, "Tenant_05"), ("a" * 130, "x", "tenant_05"),
-    ):  # fmt: skip
+    for user, password, dbname in LOGINS:
         text = "show version" if dbname == "pgbouncer" else "select current_user, current_database()"
-        out.attempt(f"{user}/{password} to {dbname}", lambda: site.once(text, dbname, user, password))  # noqa: B023
-    with psycopg.connect(site.dsn("tenant_05", *APP), autocommit=True) as conn:
-        conn.add_notice_handler(lambda diagnostic: out.say("notice", diagnostic.message_primary))
+        out.attempt(f"{user}/{password} to {dbname}", partial(site.once, text, dbname, user, password))
+    with site.connect("tenant_05", *APP) as conn:
         out.say("backend", conn.execute("select current_setting('server_version_num')").fetchone())
-    for more in ({"options": "-c IntervalStyle=iso_8601"}, {"options": "-c work_mem=1MB"}, {"options": "-d"},
-                 {"options": "-c statement_timeout=4321"}):  # fmt: skip
-        asked = "select current_setting('IntervalStyle'), current_setting('statement_timeout')"
-        out.attempt(str(more), lambda: [site.once(asked, "tenant_06", *APP, **more) for _ in range(2)])  # noqa: B023
+    with FakeClient((HOST, site.port)) as client:
+        (notice,) = (each for each in client.login(APP[0], "tenant_05", APP[1]) if each.kind == "N")
+        out.say("notice", sorted(m.error_fields(notice.payload).items()))
+    asked = "select current_setting('IntervalStyle'), current_setting('statement_timeout')"
+    for options in OPTIONS:
+        for _ in range(2):
+            out.attempt(options, partial(site.once, asked, "tenant_06", *APP, options=options))
     out.say("the next one", site.once(asked, "tenant_06", *APP))
 
 
@@ -189,10 +198,17 @@ def watching(site: Site) -> None:
         one.execute("begin")
         one.execute("select 1")
         two.execute("select 1")
+        until(lambda: not any(console.column(site, "SHOW POOLS", "sv_idle")), "the end of the next round of checks")
         console.tables(site, ("CLIENTS", "LISTS", "USERS", "PEERS"))
         console.metrics(site, *TELEGRAF)
         site.psql(site.dsn("pgbouncer", *TELEGRAF), "show pools;", "-A", "-F", ",", "-P", "footer=off")
         one.execute("commit")
+
+
+MOVES = (
+    "PAUSE tenant_12", "SHOW STATE", "RESUME tenant_12", "PAUSE tenant_77", "RESUME tenant_77", "DISABLE tenant_13",
+    "ENABLE tenant_13", "RECONNECT tenant_12", "WAIT_CLOSE tenant_12", "KILL tenant_14", "DISABLE tenant_15",
+)  # fmt: skip
 
 
 def maintenance(site: Site) -> None:
@@ -200,10 +216,7 @@ def maintenance(site: Site) -> None:
     out, told = site.out, console.told
     with site.connect("tenant_12", *APP) as conn:
         conn.execute("select 1")
-        for command in ("PAUSE tenant_12", "SHOW STATE", "RESUME tenant_12", "PAUSE tenant_77", "RESUME tenant_77",
-                        "DISABLE tenant_13", "ENABLE tenant_13", "RECONNECT tenant_12", "KILL tenant_14"):  # fmt: skip
-            told(site, command)
-        told(site, "DISABLE tenant_15")
+        console.all_told(site, MOVES)
         out.attempt("shut out", lambda: site.once("select 1", "tenant_15", *APP))
         told(site, "ENABLE tenant_15")
         told(site, "RESUME tenant_14")
@@ -249,6 +262,9 @@ def end(site: Site) -> None:
         site.ended(pid)
     site.out.chapter("second start")
     site.start()
+    site.watch(*OPS)
+    until(lambda: "billing" in console.column(site, "SHOW SERVERS", "database"), "the one of min_pool_size")
+    site.console.close()
     pid = site.pid
     with site.connect("tenant_01", *APP) as busy:
         busy.execute("begin")
@@ -257,4 +273,3 @@ def end(site: Site) -> None:
         site.signal(signal.SIGINT)
         site.ended(pid)
         out.attempt("cut off", lambda: busy.execute("select 1"))
-    assert Path(site.folder).exists()

@@ -1,4 +1,4 @@
-"""How transcripts are compared: what varies is left out, and no difference passes unexpected or stays away unnoticed."""
+"""Transcripts: what varies is left out, and no difference passes unexpected or stays away unnoticed."""
 
 from __future__ import annotations
 

@@ -11,6 +11,8 @@ from typing import Any
 
 import psycopg
 
+from tests.support.fakeclient import LoginRefused
+
 DIFFERENCES = Path(__file__).parents[3] / "docs" / "differences.md"
 #: What must vary from run to run, wherever it stands.
 _VARYING = (
@@ -18,6 +20,7 @@ _VARYING = (
     (re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d+)? [A-Z]+"), "<time>"),
     (re.compile(r"\b(127\.0\.0\.\d+|unix|localhost)([:|])\d+"), r"\1\2<port>"),
     (re.compile(r"unix\(\d+\)"), "unix(<pid>)"),
+    (re.compile(r"\(pid \d+\)"), "(pid <n>)"),
     (re.compile(r"from (127\.0\.0\.\d+):<port>"), r"from \1:<port>"),
     (re.compile(r'(socket "[^"]*\.s\.PGSQL\.|, port )\d+'), r"\1<port>"),
     (re.compile(r"\(age=\s*\d+s\)"), "(age=<n>)"),
@@ -28,6 +31,8 @@ _LOG_VARYING = (
     (re.compile(r"(process up: PgBouncer [\d.]+),.*"), r"\1"),
     (re.compile(r"(kernel file descriptor limit): .*"), r"\1"),
 )
+#: How many servers there are, and when one more is opened, is a matter of speed.
+_OPENED = re.compile(r"LOG S: .* (new connection to server|SSL established)")
 #: Comes when its time has come, whatever happens.
 _PERIODIC = "LOG stats: "
 
@@ -64,6 +69,7 @@ class Transcript:
     def __init__(self) -> None:
         self.chapters: dict[str, list[str]] = {}
         self._lines: list[str] = []
+        self._opened: set[str] = set()
 
     def chapter(self, title: str) -> None:
         """Begin a new one."""
@@ -75,13 +81,21 @@ class Transcript:
 
     def log(self, text: str) -> None:
         """What the log says of this chapter."""
-        self._lines += [f"log: {line}" for line in settled_log(text)]
+        lines = settled_log(text)
+        self._opened.update(line for line in lines if _OPENED.match(line))
+        self._lines += [f"log: {line}" for line in lines if not _OPENED.match(line)]
+
+    def finish(self) -> Transcript:
+        """After the last chapter: what servers were opened in all of them."""
+        self.chapter("servers")
+        self._lines += [f"log: {line}" for line in sorted(self._opened)]
+        return self
 
     def attempt(self, what: str, work: Callable[[], Any]) -> None:
         """What comes of it: its value or its error."""
         try:
             found = work()
-        except (psycopg.Error, OSError) as error:
+        except (psycopg.Error, OSError, LoginRefused) as error:
             self.say(what, "->", error_text(error))
         else:
             self.say(what, "->", found)
