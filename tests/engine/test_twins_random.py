@@ -12,8 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pgshoal.engine.contract import EngineLimits, Event, PoolMode, PoolSpec, SocketOptions
+from pgshoal.engine.python import renewal
 from tests.engine.core.harness import MAKERS, START_US
-from tests.engine.core.model import Backend, client_messages
+from tests.engine.core.model import Backend, client_messages, whole_batch
+from tests.support.messages import SYNC, parse, query
 
 EXAMPLES = int(os.environ.get("PGSHOAL_TWIN_EXAMPLES", "150"))
 PARAMETERS: Sequence[Sequence[tuple[str, str]]] = (
@@ -212,6 +214,34 @@ def server_step(twins: Twins, rng: random.Random) -> None:
             twins.check()
 
 
+def changed_step(twins: Twins, rng: random.Random) -> None:
+    """A table changes under a statement that is prepared; it is used, and anything may come between."""
+    alive = twins.alive(twins.clients)
+    if not alive:
+        return
+    client, name = rng.choice(alive), rng.choice("abc")
+    twins.say(client, query("commit") + parse(name, rng.choice(["select 1", "select 2"]), (23,)) + SYNC)
+    twins.check()
+    for _ in range(3):
+        for number in twins.alive(list(twins.servers)):
+            twins.say(number, twins.servers[number].answer(100))
+            twins.check()
+    for backend in twins.servers.values():
+        backend.outdated |= backend.statements.keys()
+    if rng.random() < 0.2:
+        twins.say(client, query("begin"))
+    for piece in pieces(rng, b"".join(whole_batch(rng, name))):
+        twins.say(client, piece)
+        twins.check()
+    for _ in range(4):
+        for number in twins.alive(list(twins.servers)):
+            for piece in pieces(rng, twins.servers[number].answer(rng.choice([1, 2, 5]))):
+                twins.say(number, piece)
+                twins.check()
+        if rng.random() < 0.3:
+            client_step(twins, rng)
+
+
 def verb_step(twins: Twins, rng: random.Random) -> None:
     """Python does something, or somebody leaves, or time passes."""
     choice = rng.randrange(13)
@@ -293,6 +323,44 @@ def run(seed: int, kinds: tuple[str, str] = ("python", "native"), steps: int = 8
 def test_the_engines_agree(seed: int) -> None:
     """Whatever clients, servers and Python do, both engines send the same bytes and tell the same things."""
     run(seed)
+
+
+def changing(seed: int, kinds: tuple[str, str] = ("python", "native")) -> Twins:
+    """A random history of tables that change under prepared statements."""
+    rng = random.Random(seed)
+    twins = Twins(kinds)
+    spec = PoolSpec(mode=PoolMode.TRANSACTION, max_prepared_statements=rng.choice([1, 2, 100]))
+    twins.pools.append([engine.add_pool(spec) for engine in twins.engines])
+    for _ in range(rng.randrange(1, 4)):
+        twins.new_client(0, rng.choice(PARAMETERS), 0, -1)
+    for _ in range(rng.randrange(1, 3)):
+        twins.new_server(0, rng.choice(PARAMETERS[:3]), rng.randrange(2**32))
+    for _ in range(8):
+        changed_step(twins, rng)
+    return twins
+
+
+@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
+@given(seed=st.integers(0, 2**32 - 1))
+def test_the_engines_agree_on_changed_results(seed: int) -> None:
+    """Both withhold the same errors and send the same batches again."""
+    changing(seed)
+
+
+def test_batches_are_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The histories of changing tables lead to batches that are sent again, and to errors that come late."""
+    sent_again: list[bool] = []
+    again = renewal.again
+
+    def counted(*facts: Any) -> bool:
+        sent_again.append(again(*facts))
+        return sent_again[-1]
+
+    monkeypatch.setattr(renewal, "again", counted)
+    for seed in range(60):
+        changing(seed, ("python", "python"))
+    assert sent_again.count(True) > 60
+    assert sent_again.count(False) > 6
 
 
 def test_the_traffic_reaches_deep_states() -> None:

@@ -108,6 +108,7 @@ impl Relay<'_> {
         let used = data.len().min(self.cw.stream.left as usize);
         if self.cw.stream.forward {
             self.tell_server(&data[..used]);
+            self.server.link.batch.note(&data[..used]);
         }
         self.cw.stream.left -= used as u32;
         used
@@ -140,6 +141,8 @@ impl Relay<'_> {
             Head::Ready { kind, total, whole } => (kind, total, whole),
         };
         let body = &data[HEADER..total.min(data.len())];
+        let message = &data[..total.min(data.len())];
+        self.server.link.batch.message(kind, whole, message);
         let handled = match kind {
             b'Q' => return self.query(data, total, whole),
             b'E' => self.execute(data, total, body),
@@ -309,8 +312,16 @@ impl Relay<'_> {
                 self.server.link.portals.push((portal.into(), special));
             }
         } else if self.pool.tracking() {
+            let mut known = self.client.names.get(name).cloned();
+            if let Some(old) = known.take_if(|one| one.superseded.get()) {
+                let Some(statement) = self.renewed(data, total, name, old) else {
+                    return 0;
+                };
+                known = Some(statement);
+            }
             self.pool.stats.bind_count += 1;
-            if let Some(statement) = self.client.names.get(name).cloned() {
+            if let Some(statement) = known {
+                let alone = self.server.link.is_alone() && !statement.reset;
                 self.ensure(&statement, name);
                 self.note_mentions(&statement.body);
                 if statement.reset {
@@ -328,6 +339,7 @@ impl Relay<'_> {
                 out.extend_from_slice(&statement.name);
                 self.ask(Kind::Bind, Origin::Forwarded, Act::Uses(statement));
                 let behind = head + name.len();
+                self.open_batch(alone, &data[..total.min(data.len())], total);
                 debug_assert_eq!(data.len().min(total), behind + 1 + rest.len());
                 return behind + self.stream(&data[behind..], total - behind, true);
             }
@@ -346,7 +358,10 @@ impl Relay<'_> {
         if what == b'S' && self.pooled() {
             if name.is_empty() {
                 self.ensure_unnamed();
-            } else if let Some(statement) = self.tracked(name) {
+            } else if let Some(mut statement) = self.tracked(name) {
+                if statement.superseded.get() {
+                    statement = self.renew(name, &statement);
+                }
                 self.ensure(&statement, name);
                 self.put_server(b'D', &[b"S", &statement.name, b"\0"]);
                 self.ask(kind, Origin::Forwarded, Act::Uses(statement));

@@ -9,6 +9,7 @@ use super::params::{Change, Params};
 use super::pool::{Pool, Pools};
 use super::prepared::{Command, Store};
 use super::queue::{Act, Kind, Origin, Queue};
+use super::renewal::Batch;
 use super::types::{ConnId, EngineLimits, PoolMode};
 
 /// Above this much output on one side the other is not read.
@@ -40,6 +41,7 @@ pub struct Link {
     pub portals: Vec<(Box<[u8]>, Command)>,
     /// What the pooler's own SETs are changing.
     pub changes: Vec<Change>,
+    pub batch: Batch,
 }
 
 impl Default for Link {
@@ -60,6 +62,7 @@ impl Default for Link {
             last_answer: 0,
             portals: Vec::new(),
             changes: Vec::new(),
+            batch: Batch::default(),
         }
     }
 }
@@ -80,6 +83,13 @@ impl Link {
         self.xact_start = None;
         self.portals.clear();
         self.changes.clear();
+        self.batch.begin();
+    }
+
+    /// Nothing runs, and nothing was asked that a new request would join.
+    #[inline]
+    pub fn is_alone(&self) -> bool {
+        self.queue.is_empty() && !self.busy && self.status == b'I'
     }
 
     /// The server ignores Sync and Flush now.

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use super::conn::Mode;
+use super::renewal::Heirs;
 use super::types::{ConnId, PoolCounts, PoolMode, PoolSpec, PoolStats};
 
 /// One pool. Servers and clients stand here by id only.
@@ -22,6 +23,7 @@ pub struct Pool {
     /// STARVED was given since the events were last taken.
     pub starved: bool,
     pub members: usize,
+    pub heirs: Heirs,
     pub counts: PoolCounts,
     pub stats: PoolStats,
 }

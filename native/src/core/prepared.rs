@@ -1,5 +1,6 @@
 //! Prepared statements: the process-wide store, a client's names, a server's cache, and the SQL commands about them.
 
+use std::cell::Cell;
 use std::collections::hash_map::RandomState;
 use std::collections::HashMap;
 use std::hash::BuildHasher;
@@ -20,6 +21,8 @@ pub struct Statement {
     pub body: Box<[u8]>,
     /// The text is only DEALLOCATE ALL or DISCARD ALL.
     pub reset: bool,
+    /// Some pool has another in its place, because the result type has changed.
+    pub superseded: Cell<bool>,
 }
 
 /// Statements by exact bytes. A statement lives as long as somebody uses it; afterwards its number is not used again.
@@ -41,18 +44,7 @@ impl Store {
         {
             return found;
         }
-        self.made += 1;
-        let reset = body
-            .split(|byte| *byte == 0)
-            .next()
-            .is_some_and(|sql| command(sql) == Some(Command::Reset));
-        let name = format!("PGBOUNCER_{}", self.made).into_bytes().into();
-        let statement = Rc::new(Statement {
-            number: self.made,
-            name,
-            body: body.into(),
-            reset,
-        });
+        let statement = self.make(body);
         if self.by_hash.len() >= self.sweep_at {
             self.sweep();
         }
@@ -61,6 +53,23 @@ impl Store {
             .or_default()
             .push(Rc::downgrade(&statement));
         statement
+    }
+
+    /// One under a new name, which is not found by its text.
+    pub fn make(&mut self, body: &[u8]) -> Rc<Statement> {
+        self.made += 1;
+        let reset = body
+            .split(|byte| *byte == 0)
+            .next()
+            .is_some_and(|sql| command(sql) == Some(Command::Reset));
+        let name = format!("PGBOUNCER_{}", self.made).into_bytes().into();
+        Rc::new(Statement {
+            number: self.made,
+            name,
+            body: body.into(),
+            reset,
+            superseded: Cell::new(false),
+        })
     }
 
     fn sweep(&mut self) {
@@ -108,6 +117,15 @@ impl Names {
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], &Rc<Statement>)> {
         let map = self.0.iter().flat_map(|map| map.iter());
         map.map(|(name, statement)| (&**name, statement))
+    }
+
+    /// Every name of one statement gets another.
+    pub fn replace(&mut self, old: &Rc<Statement>, new: &Rc<Statement>) {
+        for statement in self.0.iter_mut().flat_map(|map| map.values_mut()) {
+            if Rc::ptr_eq(statement, old) {
+                *statement = new.clone();
+            }
+        }
     }
 
     /// Adds what is missing.

@@ -5,11 +5,11 @@ use std::mem;
 use super::frames::{self, COLLECT_LIMIT, HEADER};
 use super::link::{Relay, Turn};
 use super::queue::{Act, Entry, Kind, Origin};
+use super::renewal;
 use super::types::PoolMode;
 
 pub const BAD_HEADER: &str = "bad pkt header";
 pub const UNKNOWN: &str = "unknown pkt from server";
-const STALE_PLAN: &[u8] = b"cached plan must not change result type";
 const BLOCKS_REFUSED: &str = "transaction blocks not allowed in statement pooling mode";
 
 /// What happens to one message.
@@ -103,6 +103,10 @@ impl Relay<'_> {
             if !whole && collected(kind, total) {
                 break Turn::More;
             }
+            if kind == b'Z' && self.server.link.batch.withholds() {
+                self.tell_client(&data[from..at]);
+                from = at;
+            }
             let verdict = self.judge(kind, &data[at + HEADER..at + have], whole);
             match verdict {
                 Verdict::Stop(turn) => break turn,
@@ -177,7 +181,10 @@ impl Relay<'_> {
     /// What may come at any time.
     fn judge_unasked(&mut self, kind: u8, body: &[u8], whole: bool) -> Verdict {
         match kind {
-            b'N' | b'A' => Verdict::Pass,
+            b'N' | b'A' => {
+                self.server.link.batch.close();
+                Verdict::Pass
+            }
             b'S' => {
                 self.report(body);
                 Verdict::Pass
@@ -198,6 +205,9 @@ impl Relay<'_> {
                 "statement_mode_transaction",
                 BLOCKS_REFUSED,
             ));
+        }
+        if self.server.link.batch.withholds() && self.again(status) {
+            return Verdict::Swallow;
         }
         if let Some(entry) = self.server.link.queue.pop() {
             self.complete(entry);
@@ -303,8 +313,8 @@ impl Relay<'_> {
             return Verdict::Pass;
         }
         let in_front_of_query = matches!(head.act, Act::Void);
-        let stale = match &head.act {
-            Act::Uses(statement) if is_stale_plan(body) => Some(statement.clone()),
+        let changed = match &head.act {
+            Act::Uses(statement) if renewal::is_changed(body) => Some(statement.clone()),
             _ => None,
         };
         if in_front_of_query
@@ -315,6 +325,10 @@ impl Relay<'_> {
         {
             return Verdict::Stop(Turn::Broken(UNKNOWN));
         }
+        let withheld = changed
+            .as_ref()
+            .is_some_and(|statement| self.withhold(statement, body));
+        let link = &mut self.server.link;
         link.described = false;
         let (count, synced) = link.queue.before_sync();
         link.errored = !synced;
@@ -323,14 +337,13 @@ impl Relay<'_> {
                 self.undo(entry, at == 0);
             }
         }
-        if let Some(statement) = stale {
-            self.server.cache.mark_stale(&statement);
+        if let Some(statement) = changed {
+            self.supersede(&statement);
         }
-        Verdict::Pass
+        if withheld {
+            Verdict::Swallow
+        } else {
+            Verdict::Pass
+        }
     }
-}
-
-fn is_stale_plan(body: &[u8]) -> bool {
-    frames::error_field(body, b'C') == Some(b"0A000")
-        && frames::error_field(body, b'M') == Some(STALE_PLAN)
 }

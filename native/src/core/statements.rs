@@ -40,7 +40,7 @@ impl Relay<'_> {
             );
             return;
         }
-        let statement = self.shared.store.statement(rest);
+        let statement = self.current(rest);
         self.client.names.insert(name.into(), statement.clone());
         let syncs = self.server.link.syncs;
         let act = Act::Mapped {
@@ -314,7 +314,7 @@ impl Relay<'_> {
             Act::Unnamed { .. } | Act::UnnamedInjected { .. } => self.unnamed_answered(),
             Act::Reparse(reparse) => {
                 if self.client.names.get(&reparse.name).is_none() {
-                    let statement = self.shared.store.statement(&reparse.body);
+                    let statement = self.current(&reparse.body);
                     self.client.names.insert(reparse.name, statement);
                 }
                 self.server.cache.mark_stale(&reparse.existing);

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pgshoal.engine.python import requests
+from pgshoal.engine.python import renewal, requests
 from pgshoal.engine.python.conn import FROZEN, LINKED, PARKED
 from pgshoal.engine.python.frames import (
     CLIENT_FIXED,
@@ -15,6 +15,7 @@ from pgshoal.engine.python.frames import (
     LENGTH,
     READY_IDLE,
     SMALL_REQUEST,
+    bind_names,
 )
 from pgshoal.engine.python.queue import COPY_END, DESCRIBE_PORTAL, EXECUTE, FUNCTION, PLAIN, PLAIN_COPY_END, PLAIN_SYNC
 
@@ -52,10 +53,13 @@ def client_input(core: Core, client: Client, data: bytes) -> None:
             if step:
                 at += step
                 continue
+        batch = server.batch if server is not None else None
         step = _message(core, client, data, at, end)
         if step < 0:
             break
         at += step
+        if batch is not None and server is not None and server.batch is batch:
+            server.batch = None
     if client.gone or client.mode is FROZEN:
         return
     server = client.link
@@ -90,8 +94,11 @@ def _quick(core: Core, client: Client, server: Server, data: bytes, at: int, end
         entry = PLAIN[DESCRIBE_PORTAL]
     requests.begin(core, server)
     server.queue.append(entry)
-    server.out.append(data[at : at + length + 1])
+    message = data[at : at + length + 1]
+    server.out.append(message)
     server.out_size += length + 1
+    if server.batch is not None:
+        renewal.note(server, message)
     return int(length) + 1
 
 
@@ -104,6 +111,8 @@ def _streamed(core: Core, client: Client, data: bytes, at: int, end: int) -> int
         assert server is not None
         server.out.append(data[at : at + step])
         server.out_size += step
+        if server.batch is not None:
+            server.batch += data[at : at + step]
         core.touch(server)
         pool = server.pool
         over = not client.skip and not server.queue and not server.busy and server.status == "I"
@@ -188,12 +197,12 @@ def _collected(core: Core, client: Client, data: bytes, at: int, end: int, code:
     total = length + 1
     if code == 0x42:
         have = min(end - at, total)
-        names = requests.bind_names(data, at, at + min(have, COLLECT_MAX + 5))
+        names = bind_names(data, at, at + min(have, COLLECT_MAX + 5))
         if names is None:
             if have == total or have >= COLLECT_MAX + 5:
                 core.fault(client, "broken_bind")
             return _STOP
-        return _bind(core, client, names, length)
+        return _bind(core, client, data, at, end, names)
     if (code == 0x44 or code == 0x43) and length > COLLECT_MAX:
         core.fault(client, "broken_describe" if code == 0x44 else "broken_close")
         return _STOP
@@ -234,12 +243,31 @@ def _collected(core: Core, client: Client, data: bytes, at: int, end: int, code:
     return total
 
 
-def _bind(core: Core, client: Client, names: tuple[bytes, bytes, int], length: int) -> int:
+def _bind(core: Core, client: Client, data: bytes, at: int, end: int, names: tuple[bytes, bytes, int]) -> int:
     """The names of a Bind are known: they are forwarded, the rest streams by."""
     if client.link is None and not core.acquire(client):
         return _STOP
+    server = client.link
+    assert server is not None
     portal, name, used = names
-    requests.bind(core, client, portal, name, length + 1 - used)
+    if server.status == "T" and not _renewed(core, client, server, data, at, end, name):
+        return _STOP
+    total = LENGTH.unpack_from(data, at + 1)[0] + 1
+    alone = not server.queue and not server.busy and server.status == "I"
+    requests.bind(core, client, portal, name, total - used)
+    server.batch = renewal.opened(server, data[at : at + used], total) if alone else None
     client.forwarding = True
-    client.skip = length + 1 - used
+    client.skip = total - used
     return used
+
+
+def _renewed(core: Core, client: Client, server: Server, data: bytes, at: int, end: int, name: bytes) -> bool:
+    """In a transaction an error would be its end: who describes gets the newest. False: more must be seen first."""
+    statement = client.prepared.get(name)
+    pool = server.pool
+    if statement is None or not statement.superseded or pool is None or not pool.max_prepared:
+        return True
+    described = renewal.describes(data, at, end, statement)
+    if described:
+        renewal.renew(core, client, pool, name)
+    return described is not None

@@ -126,6 +126,7 @@ class Server(Conn):
     __slots__ = (
         "answer_due",
         "answered",
+        "batch",
         "busy",
         "cache",
         "connecting",
@@ -148,6 +149,7 @@ class Server(Conn):
         "unnamed_gen",
         "unnamed_waits",
         "void",
+        "withheld",
         "xact_us",
     )
 
@@ -188,3 +190,6 @@ class Server(Conn):
         #: What we have set and must remember: lower-case name -> value, None when not known.
         self.extras: dict[str, str | None] = {}
         self.sets: list[tuple[str, str | None]] = []
+        #: What the client sent since its Bind, as long as it may have to be sent again; the error that came instead.
+        self.batch: bytearray | None = None
+        self.withheld = b""

@@ -272,6 +272,8 @@ class Core:
         server.described = False
         server.ending = False
         server.sets = []
+        server.batch = None
+        server.withheld = b""
 
     def statement_block(self, client: Client, server: Server) -> None:
         """A transaction block in statement mode: both go."""

@@ -28,6 +28,7 @@ PARSE_COMPLETE: Final = b"1\0\0\0\x04"
 VOID_PARSE: Final = b"P\0\0\0\x16PGBOUNCER_VOID\0\0\0\0"
 VOID_TEXT: Final = b'DEALLOCATE "PGBOUNCER_VOID"'
 CLOSE_UNNAMED: Final = b"C\0\0\0\x06S\0"
+SYNC_MESSAGE: Final = b"S\0\0\0\x04"
 
 CLIENT_TYPES: Final = frozenset(b"QPBEDCSHFdcfX")
 CLIENT_FIXED: Final = frozenset(b"SHXc")
@@ -58,3 +59,14 @@ def error_fields(message: bytes) -> dict[int, bytes]:
 def named(code: bytes, name: bytes, rest: bytes) -> bytes:
     """A message whose payload is a name and a tail."""
     return code + LENGTH.pack(len(name) + len(rest) + 5) + name + b"\0" + rest
+
+
+def bind_names(data: bytes, at: int, end: int) -> tuple[bytes, bytes, int] | None:
+    """Portal, statement and how many bytes of the message they end at; None if they are not all there."""
+    portal_end = data.find(b"\0", at + 5, end)
+    if portal_end < 0:
+        return None
+    name_end = data.find(b"\0", portal_end + 1, end)
+    if name_end < 0:
+        return None
+    return data[at + 5 : portal_end], data[portal_end + 1 : name_end], name_end + 1 - at

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import deque
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 from pgshoal.engine.contract import PoolCounts, PoolMode, PoolSpec, PoolStats
 from pgshoal.engine.python.conn import DIALOGUE, HELD, IDLE, LINKED, LINKING, PARKED, WAITING
 
 if TYPE_CHECKING:
     from pgshoal.engine.python.conn import Client, Server
+    from pgshoal.engine.python.prepared import Statement
 
 
 class Pool:
@@ -21,6 +23,7 @@ class Pool:
         "client_bytes",
         "client_parses",
         "clients",
+        "heirs",
         "hushed",
         "id",
         "idle",
@@ -48,6 +51,8 @@ class Pool:
         self.waiting: dict[int, Client] = {}
         self.clients: dict[int, Client] = {}
         self.servers: dict[int, Server] = {}
+        #: Statements whose result type has changed, and those that took their place.
+        self.heirs: WeakKeyDictionary[Statement, Statement] = WeakKeyDictionary()
         self.paused = False
         self.starved = self.hushed = self.rest_wanted = False
         self.assigned = self.xacts = self.queries = 0

@@ -46,13 +46,15 @@ def deallocated_name(text: bytes) -> bytes | None:
 class Statement:
     """One text with its parameter types, under one internal name; it lives as long as something refers to it."""
 
-    __slots__ = ("__weakref__", "mentions", "name", "reset", "tail")
+    __slots__ = ("__weakref__", "mentions", "name", "reset", "superseded", "tail")
 
     def __init__(self, number: int, tail: bytes, mentions: tuple[str, ...]) -> None:
         self.name = b"PGBOUNCER_%d" % number
         self.tail = tail
         self.mentions = mentions
         self.reset = is_reset(tail[: tail.index(0)])
+        #: Some pool has another in its place, because the result type has changed.
+        self.superseded = False
 
 
 class Cached:
@@ -89,9 +91,13 @@ class Store:
         """The statement of this text, made now if there is none."""
         found = self._by_tail.get(tail)
         if found is None:
-            self._last += 1
-            found = self._by_tail[tail] = Statement(self._last, tail, mentions)
+            found = self._by_tail[tail] = self.make(tail, mentions)
         return found
+
+    def make(self, tail: bytes, mentions: tuple[str, ...]) -> Statement:
+        """One under a new name, which is not found by its text."""
+        self._last += 1
+        return Statement(self._last, tail, mentions)
 
     def __len__(self) -> int:
         return len(self._by_tail)

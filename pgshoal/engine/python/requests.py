@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pgshoal.engine.python import prepared
+from pgshoal.engine.python import prepared, renewal
 from pgshoal.engine.python.frames import CLOSE_COMPLETE, LENGTH, PARSE_COMPLETE, VOID_TEXT, named
 from pgshoal.engine.python.prepared import UnnamedCopy
 from pgshoal.engine.python.queue import (
@@ -140,7 +140,7 @@ def parse(core: Core, client: Client, message: bytes, name: bytes, tail: bytes) 
         _send(server, named(b"P", mapped.name, tail))
         server.queue.append(entry)
         return
-    statement = core.store.get(tail, mentions)
+    statement = renewal.current(core, pool, tail, mentions)
     client.prepared[name] = statement
     has = prepared.usable(server, statement)
     begin(core, server, not has)
@@ -190,17 +190,6 @@ def _parse_unnamed(
 # Bind, Describe, Execute, Close
 
 
-def bind_names(data: bytes, at: int, end: int) -> tuple[bytes, bytes, int] | None:
-    """Portal, statement and how many bytes of the message they end at; None if they are not all there."""
-    portal_end = data.find(b"\0", at + 5, end)
-    if portal_end < 0:
-        return None
-    name_end = data.find(b"\0", portal_end + 1, end)
-    if name_end < 0:
-        return None
-    return data[at + 5 : portal_end], data[portal_end + 1 : name_end], name_end + 1 - at
-
-
 def bind(core: Core, client: Client, portal: bytes, name: bytes, rest: int) -> None:
     """Bind up to its names; `rest` bytes of it follow."""
     server, pool = _linked(client)
@@ -247,6 +236,8 @@ def describe(core: Core, client: Client, message: bytes) -> None:
         elif pool.max_prepared:
             statement = client.prepared.get(name)
             if statement is not None:
+                if statement.superseded:
+                    statement = renewal.renew(core, client, pool, name)
                 prepared.ensure(server, statement, name)
                 entry = Entry(DESCRIBE_STATEMENT)
                 entry.statement = statement

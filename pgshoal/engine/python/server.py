@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pgshoal.engine.python import prepared
+from pgshoal.engine.python import prepared, renewal
 from pgshoal.engine.python.conn import CLOSING, DIALOGUE, FROZEN, HELD, IDLE, LINKED, LINKING
 from pgshoal.engine.python.dialogue import server_dialogue
 from pgshoal.engine.python.frames import (
@@ -60,7 +60,6 @@ _QUICK_TAG = frozenset({_QUERY_TAG, 0x43 << 4 | EXECUTE})
 _QUICK_END = frozenset({_PARSED, 0x32 << 4 | BIND, 0x6E << 4 | DESCRIBE_PORTAL, 0x73 << 4 | EXECUTE})
 
 _STATUS = {0x49: "I", 0x54: "T", 0x45: "E"}
-_STALE_PLAN = b"cached plan must not change result type"
 
 
 def server_input(core: Core, server: Server, data: bytes) -> None:
@@ -240,6 +239,12 @@ def _linked(core: Core, server: Server, data: bytes, at: int, end: int) -> int:
         elif verdict == NEED_MORE:
             break
         else:
+            if verdict == READY and server.withheld:
+                _pass(core, client, data, start, at)
+                start = at
+                if renewal.again(core, client, server, data[at + 5]):
+                    start = at = at + 6
+                    continue
             _pass(core, client, data, start, at + 6 if verdict == READY else at)
             if verdict == READY:
                 start = at = at + 6
@@ -310,6 +315,7 @@ def _judge(
         server.need = length + 1
         return NEED_MORE
     if code == 0x4E or code == 0x41:
+        server.batch = None
         return PASS
     if code == 0x53:
         return _reported(core, client, server, data[at : at + 1 + length])
@@ -392,11 +398,9 @@ def _duplicate_worked(core: Core, client: Client, server: Server, entry: Entry) 
     """A Parse of a mapped name has succeeded: the mapped one had failed, and this server has an odd statement."""
     assert entry.duplicate is not None
     name, tail, mapped = entry.duplicate
-    if name in client.prepared:
-        prepared.mark_stale(server, mapped)
-        return
-    statement = core.store.get(tail, core.parameters_table.mentioned(tail[: tail.index(0)]))
-    client.prepared.setdefault(name, statement)
+    if name not in client.prepared and server.pool is not None:
+        mentions = core.parameters_table.mentioned(tail[: tail.index(0)])
+        client.prepared[name] = renewal.current(core, server.pool, tail, mentions)
     prepared.mark_stale(server, mapped)
 
 
@@ -440,10 +444,9 @@ def _tag(core: Core, client: Client, server: Server, head: Entry, tag: bytes) ->
 
 def _drop_copy_end(server: Server) -> None:
     queue = server.queue
-    for index in range(1, len(queue)):
-        if queue[index].kind == COPY_END:
-            del queue[index]
-            return
+    found = next((at for at in range(1, len(queue)) if queue[at].kind == COPY_END), 0)
+    if found:
+        del queue[found]
 
 
 def _copy_begins(client: Client, server: Server) -> None:
@@ -480,11 +483,8 @@ def _error(core: Core, client: Client, server: Server, head: Entry | None, messa
     queue = server.queue
     if head.void and len(queue) > 1 and queue[1].kind == QUERY:
         return BAD_MESSAGE
-    stale = None
-    if (head.kind == BIND or head.kind == DESCRIBE_STATEMENT) and head.statement is not None:
-        fields = error_fields(message)
-        if fields.get(0x43) == b"0A000" and fields.get(0x4D) == _STALE_PLAN:
-            stale = head.statement
+    changed = head.statement if head.kind in (BIND, DESCRIBE_STATEMENT) and renewal.is_changed(message) else None
+    withheld = changed is not None and renewal.withhold(client, server, message)
     server.described = False
     segment: list[Entry] = []
     while queue and queue[0].kind != SYNC:
@@ -495,6 +495,6 @@ def _error(core: Core, client: Client, server: Server, head: Entry | None, messa
     for entry in reversed(segment):
         if not entry.plain:
             prepared.undo(client, server, entry, failed=entry is head)
-    if stale is not None:
-        prepared.mark_stale(server, stale)
-    return PASS
+    if changed is not None:
+        renewal.supersede(core, client, server, changed)
+    return SWALLOW if withheld else PASS

@@ -126,7 +126,7 @@ def test_error_of_a_set_reaches_its_client_once(make_pooler: MakePooler, lanes: 
 
 
 def test_ddl_under_a_cached_plan(make_pooler: MakePooler, lanes: OpenLane, pg15: Postgres) -> None:
-    """After DDL changes a result type the error comes once at most, inside a transaction it is the plain 0A000."""
+    """After DDL changes a result type, each client that does not ask for descriptions gets the plain error once."""
     table = f"plan_{uuid.uuid4().hex}"
     pg15.query(f"create table {table}(x int); insert into {table} values (7); grant all on {table} to public", "app")
     pooler = make_pooler()
@@ -135,10 +135,9 @@ def test_ddl_under_a_cached_plan(make_pooler: MakePooler, lanes: OpenLane, pg15:
         found = lane.ask(m.parse("t", f"select * from {table}"), m.SYNC, m.bind("t"), m.execute(), m.SYNC, syncs=2)
         assert kinds(found) == "1Z2DCZ"
     pg15.query(f"alter table {table} alter x type bigint", "app")
-    first = a.ask(m.bind("t"), m.execute(), m.SYNC)
-    assert state(first) in (None, "0A000")
-    assert kinds(a.ask(m.bind("t"), m.execute(), m.SYNC)) == "2DCZ"
-    assert kinds(b.ask(m.bind("t"), m.execute(), m.SYNC)) == "2DCZ"
+    for lane in (a, b):
+        assert state(lane.ask(m.bind("t"), m.execute(), m.SYNC)) == "0A000"
+        assert kinds(lane.ask(m.bind("t"), m.execute(), m.SYNC)) == "2DCZ"
     pg15.query(f"alter table {table} alter x type numeric", "app")
     assert kinds(a.ask(m.query("begin"))) == "CZ"
     assert state(a.ask(m.bind("t"), m.execute(), m.SYNC)) == "0A000"

@@ -43,12 +43,27 @@ def client_messages(rng: random.Random) -> list[bytes]:
         return [rng.choice([message(b"f", b"no\0"), COPY_DONE, SYNC, FLUSH, message(b"F", b"\0\0\0\x01\0\0\0\0\0\0")])]
     if kind < 0.41:
         return [TERMINATE]
+    if kind > 0.9:
+        return whole_batch(rng, rng.choice(NAMES[:3]))
     batch = [_extended(rng) for _ in range(rng.randrange(1, 7))]
     if rng.random() < 0.85:
         batch.append(SYNC)
     elif rng.random() < 0.5:
         batch.append(FLUSH)
     return batch
+
+
+def whole_batch(rng: random.Random, name: str) -> list[bytes]:
+    """What libpq sends for one prepared statement, or nearly so."""
+    portal = rng.choice(["", "", "p"])
+    count = rng.choice([0, 0, 1, 1, 30])
+    values = (b"v" * rng.choice([0, 5, 5, 300]),) * count
+    batch = [bind(name, portal, values), describe("P", portal), execute(portal), SYNC]
+    if rng.random() < 0.15:
+        batch.insert(rng.randrange(5), _extended(rng))
+    if rng.random() < 0.2:
+        batch.insert(0, parse(name, rng.choice(TEXTS), rng.choice([(), (23,)])))
+    return batch * rng.choice([1, 1, 1, 1, 1, 2])
 
 
 def _extended(rng: random.Random) -> bytes:
@@ -80,6 +95,8 @@ class Backend:
         self.copying = b""
         self.statements: dict[bytes, bytes] = {}
         self.portals: dict[bytes, bytes] = {}
+        #: Statements whose result type has changed since they were parsed.
+        self.outdated: set[bytes] = set()
         self.seen: set[int] = set()
 
     def hear(self, data: bytes) -> None:
@@ -206,6 +223,8 @@ class Backend:
             known = name in (self.statements if first[:1] == b"S" else self.portals)
             if not known:
                 return self._fail("26000", "unknown")
+            if first[:1] == b"S" and name in self.outdated:
+                return message(b"t", b"\0\0") + self._changed()
             shape = row_description("a", "bb") if self.rng.random() < 0.7 else b"n\0\0\0\x04"
             return (message(b"t", b"\0\0") if first[:1] == b"S" else b"") + shape
         if first not in self.portals:
@@ -222,12 +241,23 @@ class Backend:
         if text == b"fail" or self.rng.random() < 0.03:
             return self._fail("42P01", "bad text")
         self.statements[name] = text
+        self.outdated.discard(name)
         return b"1\0\0\0\x04"
+
+    def _changed(self) -> bytes:
+        """The error in English, in a translation, or in one that does not say where it comes from."""
+        self.skipping = True
+        words = self.rng.choice(["cached plan must not change result type"] * 3 + ["anders als sonst"])
+        place = self.rng.choice([b"RRevalidateCachedQuery\0"] * 3 + [b""])
+        plain = self._fail("0A000", words)
+        return message(b"E", plain[5:-1] + place + b"\0")
 
     def _bind(self, portal: bytes, name: bytes) -> bytes:
         if name not in self.statements:
             return self._fail("26000", "unknown")
-        if self.rng.random() < 0.05:
-            return self._fail("0A000", "cached plan must not change result type")
+        if self.rng.random() < 0.1:
+            self.outdated |= self.statements.keys()
+        if name in self.outdated:
+            return self._changed()
         self.portals[portal] = self.statements[name]
         return b"2\0\0\0\x04"

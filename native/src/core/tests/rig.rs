@@ -151,6 +151,14 @@ impl Rig {
         words(&self.core.take_output(id))
     }
 
+    /// How many statements of the pool have others in their place.
+    pub fn heirs(&self) -> usize {
+        self.core
+            .pools
+            .get(self.pool)
+            .map_or(0, |pool| pool.heirs.len())
+    }
+
     pub fn mode(&self, id: ConnId) -> &'static str {
         self.core.facts(id).map_or("gone", |facts| facts.mode)
     }

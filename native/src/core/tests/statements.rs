@@ -273,27 +273,6 @@ fn deallocate_by_name_extended() {
     assert_eq!(rig.core.facts(a).unwrap().prepared_statements, 0);
 }
 
-/// A changed result type makes the statement stale: closed and parsed before its next use.
-#[test]
-fn a_stale_plan() {
-    let mut rig = Rig::transaction();
-    let (server, a) = (rig.server(), rig.client());
-    rig.ask(a, server, "P:a:select 1|S");
-    rig.answer(server, a, "1|Z:I");
-    rig.ask(a, server, "B::a|E:|S");
-    rig.answer(
-        server,
-        a,
-        "E:0A000:cached plan must not change result type|Z:I",
-    );
-    assert_eq!(
-        rig.ask(a, server, "B::a|S"),
-        format!("C:S{S1}|P:{S1}:select 1|B::{S1}|S")
-    );
-    assert_eq!(rig.answer(server, a, "3|1|2|Z:I"), "2|Z:I");
-    assert_eq!(rig.ask(a, server, "B::a|S"), format!("B::{S1}|S"));
-}
-
 /// A statement whose Parse may yet be skipped is not trusted behind a Sync, except by its own name.
 #[test]
 fn an_uncertain_statement() {
