@@ -31,10 +31,10 @@ class LinkLost(Exception):
     """A connection was refused, broke or brought an error; the text is what libpq or the server said."""
 
 
-def conninfo(target: Target, dbname: str = "") -> str:
+def conninfo(target: Target) -> str:
     """A target as libpq's connection string; holds the password."""
     facts = {KEYWORDS[name]: value for name, value in target.environment if name in KEYWORDS}
-    return make_conninfo(host=target.host, port=target.port, user=target.user, dbname=dbname or target.dbname, **facts)
+    return make_conninfo(host=target.host, port=target.port, user=target.user, dbname=target.dbname, **facts)
 
 
 class Link:
@@ -57,20 +57,23 @@ class Link:
         return self
 
     def ask(self, query: bytes) -> None:
-        """One simple query, its result thrown away."""
+        """One simple query, its results thrown away; after an error of the server's the next one may be asked."""
+        said = ""
         try:
             self._pq.send_query(query)
-            while True:
-                while self._pq.is_busy():
-                    self._wait(select.POLLIN)
-                    self._pq.consume_input()
-                result = self._pq.get_result()
-                if result is None:
-                    return
+            while (result := self._result()) is not None:
                 if result.status not in (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK):
-                    raise LinkLost(tidy(text(result.error_message)) or self._said())
+                    said = tidy(text(result.error_message)) or self._said()
         except psycopg.Error as error:
-            raise LinkLost(tidy(str(error))) from None
+            said = said or tidy(str(error))
+        if said:
+            raise LinkLost(said)
+
+    def _result(self) -> pq.abc.PGresult | None:
+        while self._pq.is_busy():
+            self._wait(select.POLLIN)
+            self._pq.consume_input()
+        return self._pq.get_result()
 
     def _said(self) -> str:
         return tidy(text(self._pq.error_message))
