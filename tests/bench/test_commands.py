@@ -106,3 +106,16 @@ def test_mistakes_are_one_line_and_status_two(module: tuple[str, ...]) -> None:
         assert done.returncode == 2
         assert arguments[-2 if len(arguments) > 1 else -1] in done.stderr
         assert "Traceback" not in done.stderr
+
+
+def test_report_hands_over_its_folders(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One or several, in the order given; its status is the command's."""
+    seen: list[list[Path]] = []
+
+    def draw(folders: list[Path]) -> int:
+        seen.append(folders)
+        return 1
+
+    monkeypatch.setattr("pgshoal.bench.results.report.main", draw)
+    assert commands.main(["report", "/a", "/b"]) == 1
+    assert seen == [[Path("/a"), Path("/b")]]
