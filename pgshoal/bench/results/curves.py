@@ -147,8 +147,8 @@ def latency(chart: Chart, groups: Sequence[Group], colours: paint.Colours) -> Fi
 
 
 def lowest(groups: Sequence[Group]) -> float:
-    """Where the axis begins: the quickest hundredth is left out, as it would take most of a log scale."""
-    at = int(np.searchsorted(GRID, 1.0))
+    """Where the axis begins: the quickest tenth is left out, as it would take most of a log scale."""
+    at = int(np.searchsorted(GRID, 10.0))
     return min(
         max(float(group.curve[min(at, len(group.curve) - 1)]), LEAST_MS) for group in groups if group.curve is not None
     )

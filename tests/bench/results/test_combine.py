@@ -88,3 +88,11 @@ def test_outcomes_are_counted_from_clients_where_there_is_no_figure() -> None:
     counts = cell(replace(run_of("burst", DIRECT), clients=clients)).outcomes()
     assert counts == (3, 7)
     assert cell(made(0, 1)).outcomes() is None
+
+
+def test_labels_say_nothing_twice() -> None:
+    """A variant that the target's name holds already is left out."""
+    told = replace(PGBOUNCER, processes=4, options=(("peers", "off"),))
+    assert cell(run_of("x", told, peers="off")).label == "pgbouncer x4 peers=off"
+    assert cell(run_of("x", replace(PGSHOAL, nodes=2), nodes=2)).label == "pgshoal 2 nodes"
+    assert cell(run_of("x", PGSHOAL, nodes=1, clients=8)).label == "pgshoal, 1 node, 8 clients"

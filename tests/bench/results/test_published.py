@@ -73,3 +73,35 @@ def test_doubtful_cells_are_marked() -> None:
     """Ours is not valid where a side has no valid run."""
     groups = gathered([replace(row(PGSHOAL, 200), invalid=("steady: no",)), row(DIRECT, 50)])
     assert [one.valid for one in asked(Pick("tps"), Pick("tps", "direct"), groups)] == [False]
+
+
+def test_targets_that_differ_in_an_option_may_stand_on_both_sides() -> None:
+    """Where the other side has no such target, the same kind of pooler is meant: isolated beside shared."""
+    apart = replace(PGSHOAL, processes=4, options=(("isolated", "on"),))
+    found = [
+        replace(run_of("x", target, exports=layout), figures={"tps": value})
+        for target, layout, value in (
+            (apart, "isolated", 582.0),
+            (replace(PGSHOAL, processes=4), "shared", 992.0),
+            (replace(PGBOUNCER, processes=4), "shared", 1.0),
+        )
+    ]
+    layouts = [Pick("tps", where={"exports": layout}) for layout in ("isolated", "shared")]
+    assert [one.here for one in asked(*layouts, gathered(found))] == [pytest.approx(582 / 992)]
+
+
+def test_nodes_are_of_one_family() -> None:
+    """Two nodes stand over one."""
+    found = [
+        replace(run_of("x", replace(PGSHOAL, nodes=nodes), nodes=nodes), figures={"tps": value})
+        for nodes, value in ((1, 462.0), (2, 400.0))
+    ]
+    nodes = [Pick("tps", where={"nodes": count}) for count in (2, 1)]
+    assert [one.here for one in asked(*nodes, gathered(found))] == [pytest.approx(400 / 462)]
+
+
+def test_direct_is_no_pooler() -> None:
+    """Where nothing is said of the kind, poolers are meant."""
+    assert [one.family for one in by_family(asked(Pick("tps", where={"clients": 256, "processes": 1}), None))] == [
+        "pgbouncer", "pgshoal",
+    ]  # fmt: skip

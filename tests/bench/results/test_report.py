@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 import shutil
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 
 from pgshoal.bench.results import page, report
+from pgshoal.bench.results.book import Book
 from pgshoal.bench.results.chapters import Run, read
 from pgshoal.bench.results.tables import Table
 from tests.bench.results.planted import DIRECT, declarations, plant, run_of
@@ -145,14 +147,20 @@ def test_the_command_draws_and_prints(tmp_path: Path, capsys: pytest.CaptureFixt
 
 def test_words_of_rows_are_no_markup(tmp_path: Path) -> None:
     """Errors come from servers and may hold anything."""
-    from dataclasses import replace
-
-    from pgshoal.bench.results.book import Book
-
     Book(tmp_path).add(replace(run_of("x", DIRECT), error="<script>alert(1)</script> [red]"))
     text = report.write(tmp_path, {}).read_text()
     assert "<script>" not in text
     assert "&lt;script&gt;alert(1)&lt;/script&gt; [red]" in text
+
+
+def test_what_was_not_run_is_told(tmp_path: Path) -> None:
+    """Cells left out and experiments given up stand in the head, with the reason."""
+    book = Book(tmp_path)
+    book.begin({"left_out": {"x|pgshoal 2 nodes|": "no haproxy"}, "failed": {"y": "PostgreSQL ended"}})
+    book.add(replace(run_of("x", DIRECT), figures={"tps": 1.0}))
+    text = report.write(tmp_path, {}).read_text()
+    assert "x|pgshoal 2 nodes|: no haproxy" in text
+    assert "y: PostgreSQL ended" in text
 
 
 def test_long_lists_are_folded() -> None:
