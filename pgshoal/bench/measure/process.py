@@ -12,7 +12,7 @@ PROC = Path("/proc")
 CPUCLOCK_SCHED = 2  # of a kernel's clock number: the time that the scheduler gave to a process
 REAPED_TRIES = 5
 #: Of the fields after the name in /proc/PID/stat.
-STATE, USER, SYSTEM, REAPED_USER, REAPED_SYSTEM, STARTED = 0, 11, 12, 13, 14, 19
+STATE, REAPED_USER, REAPED_SYSTEM, STARTED = 0, 13, 14, 19
 
 
 def children(pid: int) -> list[int]:
@@ -84,13 +84,6 @@ def reaped_ns(pid: int) -> int:
     """CPU time of the children that a process has waited for, as coarse as the kernel's clock ticks."""
     fields = stat(pid)
     return (int(fields[REAPED_USER]) + int(fields[REAPED_SYSTEM])) * 1_000_000_000 // os.sysconf("SC_CLK_TCK")
-
-
-def cpu_split_us(pid: int) -> tuple[float, float]:
-    """User and system time so far in microseconds, as coarse as the kernel's clock ticks."""
-    fields = stat(pid)
-    tick_us = 1e6 / os.sysconf("SC_CLK_TCK")
-    return int(fields[USER]) * tick_us, int(fields[SYSTEM]) * tick_us
 
 
 def birth(pid: int) -> int | None:

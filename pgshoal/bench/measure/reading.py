@@ -79,8 +79,11 @@ class Reading:
         seconds = self.at_s - before.at_s
         spent = self.cpu_s_since(before)
         found: dict[str, float] = {"seconds": seconds, "machine_cores": cores()}
-        found |= self.machine.shares_since(before.machine)
+        found |= (shares := self.machine.shares_since(before.machine))
         found |= {f"{name}_cores": spent[name] / seconds for name in ("postgres", "load") if name in spent}
+        if shares and "postgres" in spent:
+            busy = (1 - sum(shares.values())) * (os.cpu_count() or 1)
+            found["other_cores"] = max(busy - sum(spent.values()) / seconds, 0.0)
         if self.switches:
             found["pooler_cores"] = pooler_s(spent) / seconds
             changes = [

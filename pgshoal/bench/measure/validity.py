@@ -13,6 +13,7 @@ Check = Callable[[Row, Sequence[Row], Cell], str]
 
 BUSY: Final = 0.90  # of what a generator's threads, a server's host or a pooler's processes can do
 IDLE_LEAST: Final = 0.05
+OTHERS_FEW: Final = 0.2  # processors: what the system does for everybody
 STEAL_MOST: Final = 0.02
 READ_MOST: Final = 0.001  # of all blocks
 READ_FEW: Final = 50  # of the catalogue, by new backends
@@ -37,7 +38,9 @@ def machine_free(row: Row, peers: Sequence[Row], cell: Cell) -> str:
     idle = row.figures.get("machine_idle")
     if idle is None or idle >= IDLE_LEAST:
         return ""
-    return f"the machine was {idle:.1%} idle (limit {IDLE_LEAST:.0%})"
+    others = row.figures.get("other_cores", 0.0)
+    who = f", programs without a part in the run used {others:.2f} processors" if others > OTHERS_FEW else ""
+    return f"the machine was {idle:.1%} idle (limit {IDLE_LEAST:.0%}){who}"
 
 
 def postgres_free(row: Row, peers: Sequence[Row], cell: Cell) -> str:

@@ -63,17 +63,6 @@ def test_work_costs_cpu_time() -> None:
     assert process.cpu_ns(os.getpid()) > before
 
 
-def test_user_and_system_time_are_told_apart() -> None:
-    """A process that spins until the kernel has counted ten ticks in user mode shows them there."""
-    start, _ = process.cpu_split_us(os.getpid())
-    tick_us = 1e6 / os.sysconf("SC_CLK_TCK")
-    while process.cpu_split_us(os.getpid())[0] < start + 10 * tick_us:
-        sum(range(10_000))
-    user, system = process.cpu_split_us(os.getpid())
-    times = os.times()
-    assert abs(user / 1e6 - times.user) + abs(system / 1e6 - times.system) < 0.2
-
-
 def test_the_peak_outlives_the_memory() -> None:
     """Memory given back is gone from the present figure, stays in the peak, and leaves it at a reset."""
     with subprocess.Popen([sys.executable, "-c", GREEDY], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:

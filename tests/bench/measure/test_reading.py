@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -45,6 +46,16 @@ def test_figures_between_two_readings() -> None:
     }
     assert (figures["voluntary_switches"], figures["involuntary_switches"]) == (10, 2)
     assert "postgres_cores" not in figures
+
+
+def test_what_others_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The machine's busy time without that of load, pooler and PostgreSQL; not known where PostgreSQL's is not."""
+    monkeypatch.setattr(os, "cpu_count", lambda: 4)
+    first = replace(FIRST, cpu_ns={**FIRST.cpu_ns, "postgres": 0})
+    # Of 8 seconds 30 % were idle or stolen; load used 1 s, PostgreSQL and the pooler 0.5 s each.
+    last = replace(LAST, cpu_ns={**LAST.cpu_ns, "postgres": 500_000_000})
+    assert last.figures_since(first)["other_cores"] == pytest.approx((8 * 0.7 - 1 - 0.5 - 0.5) / 2)
+    assert "other_cores" not in LAST.figures_since(FIRST)
 
 
 def test_without_a_pooler_there_are_no_figures_of_it() -> None:

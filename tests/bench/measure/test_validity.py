@@ -83,6 +83,13 @@ def test_a_busy_database_is_no_fault_of_a_direct_run_or_a_full_pooler() -> None:
     assert reasons("postgres-free", [direct, full]) == ["", ""]
 
 
+def test_a_full_machine_says_whether_others_filled_it() -> None:
+    """Programs that have no part in the run are named where they used more than a little."""
+    (hogged,) = reasons("machine-free", [row(machine_idle=0.0, other_cores=1.4)])
+    assert hogged.endswith("(limit 5%), programs without a part in the run used 1.40 processors")
+    assert reasons("machine-free", [row(machine_idle=0.0, other_cores=0.2)])[0].endswith("(limit 5%)")
+
+
 def test_a_new_backend_may_look_into_the_catalogue() -> None:
     """A few blocks are no sign of a cold cache, however short the run."""
     assert reasons("cached", [row(blocks_read=50, blocks_hit=100)]) == [""]
