@@ -6,6 +6,7 @@ import asyncio
 import re
 from collections.abc import Sequence
 
+import asyncpg
 import psycopg
 
 from tests.soak.lodger import Lodger
@@ -19,7 +20,8 @@ from tests.support.fakeclient import LoginRefused
 #: What a client may hear when a server goes away under it, or the network does.
 LOST = re.compile(
     "server conn|terminat|closed the connection|server closed|shutting down|starting up|recovery mode|connect"
-    "|query_wait_timeout|EOF|lost|in failed sql|timed out|invalid server parameter|bytes read on a total|SSL"
+    "|query_wait_timeout|EOF|lost|in failed sql|timed out|invalid server parameter"
+    "|SSL|connection is closed|middle of operation"
     # what drivers make of two errors in a row
     "|mix COPY|cannot be mixed|while busy|another operation|too many values|received 2 results"
 )
@@ -27,8 +29,10 @@ LOST = re.compile(
 
 def lost(error: Exception) -> bool:
     """Whether it is only the end of a connection."""
-    known = isinstance(error, OSError | asyncio.IncompleteReadError | LoginRefused | psycopg.Error)
-    return isinstance(error, OSError) or (known and LOST.search(str(error)) is not None)
+    return isinstance(error, OSError | asyncio.IncompleteReadError) or (
+        isinstance(error, LoginRefused | psycopg.Error | asyncpg.PostgresError | asyncpg.InterfaceError)
+        and LOST.search(str(error)) is not None
+    )
 
 
 async def cycle(world: World, clients: Sequence[Client]) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from tests.soak.wire import Wire, errors, values
 from tests.soak.world import USERS, World
 from tests.support import messages as m
-from tests.support.fakeclient import LoginRefused, Message
+from tests.support.fakeclient import LoginRefused
 
 #: Everybody's statements have these names.
 NAMES = ("", "s1", "s2", "s3")
@@ -18,7 +18,7 @@ NAMES = ("", "s1", "s2", "s3")
 SHARED = "select $1::text || ':' || current_setting('application_name')"
 ENCODINGS = ("UTF8", "LATIN1")
 CANCELLED = "57014 canceling statement due to user request"
-TOO_LONG = "08P01 transaction blocks not allowed in statement pooling mode"
+TOO_LONG = "08P01: transaction blocks not allowed in statement pooling mode"
 
 
 class Stranger:
@@ -220,10 +220,11 @@ class Stranger:
     async def blocks(self) -> None:
         """In statement mode a transaction block is refused, and costs the connection."""
         wire = await self.connected()
-        told: list[Message] = []
         try:
-            told = await wire.ask(self.query("begin"))
+            await wire.ask(self.query("begin"))
         except LoginRefused as refused:
-            self.world.check(str(refused).replace(": ", " ", 1) == TOO_LONG, f"{self.tag} blocks: {refused}")
-        self.world.check(told == [], f"{self.tag} got a transaction in statement mode")
+            if str(refused) != TOO_LONG:
+                raise
+        else:
+            self.world.check(False, f"{self.tag} got a transaction in statement mode")
         await self.drop()

@@ -42,11 +42,7 @@ class Wire:
         made = await cls.reach(address, tls)
         try:
             made.send(m.startup(parameters))
-            for message in await made.until("ZE"):
-                if message.kind == "E":
-                    raise LoginRefused(m.error_fields(message.payload))
-                if message.kind == "K":
-                    made.key = message.payload
+            (made.key,) = [message.payload for message in await made.until() if message.kind == "K"]
         except BaseException:
             made.leave(reset=True)
             raise
@@ -73,11 +69,11 @@ class Wire:
 
     async def until(self, kinds: str = "Z") -> list[Message]:
         """All messages up to one of these; a FATAL is a LoginRefused."""
-        found = [await self.read()]
-        while found[-1].kind not in kinds:
-            if found[-1].kind == "E" and m.error_fields(found[-1].payload)["S"] == "FATAL":
-                raise LoginRefused(m.error_fields(found[-1].payload))
+        found: list[Message] = []
+        while not found or found[-1].kind not in kinds:
             found.append(await self.read())
+            if found[-1].kind == "E" and (fields := m.error_fields(found[-1].payload))["S"] == "FATAL":
+                raise LoginRefused(fields)
         return found
 
     async def ask(self, *parts: bytes) -> list[Message]:
