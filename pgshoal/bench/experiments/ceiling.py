@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pgshoal.bench.experiments.contenders import DIRECT, POOLERS, side_by_side
+from pgshoal.bench.experiments.contenders import DIRECT, POOLERS, ratio, side_by_side
 from pgshoal.bench.knobs import Knobs
 from pgshoal.bench.load.pgbench import PgbenchLoad
-from pgshoal.bench.model import Cell, Chart, Experiment, Metric, Pick, Published, Target
+from pgshoal.bench.model import Cell, Chart, Experiment, Metric, Target
 
 TARGETS = (DIRECT, *(Target(kind, nodes=nodes) for kind in POOLERS for nodes in (1, 2)))
 
@@ -39,15 +39,7 @@ EXPERIMENT = Experiment(
         Chart("bars", "Transactions", "tps"),
         Chart("backends", "Backends over time"),
     ),
-    published=(
-        Published(
-            "rate, two nodes to one",
-            400 / 462,
-            Pick("tps", "", {"nodes": 2}),
-            Pick("tps", "", {"nodes": 1}),
-            "another host",
-        ),
-    ),
+    published=(ratio("rate, two nodes to one", 400 / 462, "tps", {"nodes": 2}, {"nodes": 1}, "another host"),),
     checks=("budget", "steal", "counts", "steady", "alive"),
     server={"max_connections": "{ceiling_max_connections}"},
 )

@@ -7,8 +7,9 @@ from typing import Any, Final, Literal
 
 from pgshoal.bench.knobs import Knobs
 from pgshoal.bench.load.pgbench import PgbenchLoad
-from pgshoal.bench.model import Cell, Load, Pick, Published, Target, Tls
+from pgshoal.bench.model import Cell, Load, Pick, Published, Target, Tls, Value
 
+Where = Mapping[str, Value]
 DIRECT: Final = Target("direct")
 #: Kinds of poolers of which the kit makes fleets.
 POOLERS: Final[tuple[Literal["pgshoal", "pgbouncer"], ...]] = ("pgshoal", "pgbouncer")
@@ -60,7 +61,12 @@ def fleets(name: str, load: PgbenchLoad, knobs: Knobs, tls: Tls = "none") -> Ite
         yield Cell(name, target, load, variant, settings, tls, phase=1, budget=budget)
 
 
+def ratio(text: str, value: float, figure: str, top: Where, bottom: Where, source: str) -> Published:
+    """A published ratio of a figure in two cells of the same kind of target."""
+    return Published(text, value, Pick(figure, "", top), Pick(figure, "", bottom), source)
+
+
 def between(text: str, value: float, top: tuple[int, int], bottom: tuple[int, int], source: str) -> Published:
     """A ratio of the rates of two cells, each given as (processes, clients)."""
-    above, below = (Pick("tps", "", {"processes": count, "clients": clients}) for count, clients in (top, bottom))
-    return Published(text, value, above, below, source)
+    above, below = ({"processes": count, "clients": clients} for count, clients in (top, bottom))
+    return ratio(text, value, "tps", above, below, source)

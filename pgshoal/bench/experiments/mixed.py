@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from pgshoal.bench.experiments.contenders import POOLERS
+from itertools import product
+
+from pgshoal.bench.experiments.contenders import POOLERS, ratio
 from pgshoal.bench.knobs import Knobs
 from pgshoal.bench.load.exports import MixedLoad
 from pgshoal.bench.load.pgbench import PgbenchLoad
-from pgshoal.bench.model import Cell, Chart, Experiment, Metric, Pick, Published, Target
+from pgshoal.bench.model import Cell, Chart, Experiment, Metric, Target
 
 LAYOUTS = {"shared": (), "isolated": (("isolated", "on"),)}
 ISOLATED, SHARED = {"exports": "isolated"}, {"exports": "shared"}
@@ -18,18 +20,12 @@ def cells(knobs: Knobs) -> list[Cell]:
     api = PgbenchLoad(("-S",), clients=knobs.int("api_clients"), rate=knobs.int("api_rate"))
     budget = knobs.int("budget")
     settings = {"pool_mode": "transaction", "default_pool_size": budget}
-    return [
-        Cell(
-            "mixed",
-            Target(kind, knobs.int("mixed_processes"), options),
-            MixedLoad(api, knobs.int("exports"), knobs.int("export_mb"), layout == "isolated"),
-            {"exports": layout},
-            settings,
-            budget=budget,
-        )
-        for kind in POOLERS
-        for layout, options in LAYOUTS.items()
-    ]
+    found = []
+    for kind, (layout, options) in product(POOLERS, LAYOUTS.items()):
+        load = MixedLoad(api, knobs.int("exports"), knobs.int("export_mb"), layout == "isolated")
+        target = Target(kind, knobs.int("mixed_processes"), options)
+        found.append(Cell("mixed", target, load, {"exports": layout}, settings, phase=1, budget=budget))
+    return found
 
 
 EXPERIMENT = Experiment(
@@ -49,20 +45,8 @@ EXPERIMENT = Experiment(
         Chart("cpu", "CPU by process"),
     ),
     published=(
-        Published(
-            "exports, isolated to shared",
-            582 / 992,
-            Pick("throughput_mib_s", "", ISOLATED),
-            Pick("throughput_mib_s", "", SHARED),
-            SOURCE,
-        ),
-        Published(
-            "p99 of the API, isolated to shared (no gain)",
-            1.0,
-            Pick("p99_ms", "", ISOLATED),
-            Pick("p99_ms", "", SHARED),
-            SOURCE,
-        ),
+        ratio("exports, isolated to shared", 582 / 992, "throughput_mib_s", ISOLATED, SHARED, SOURCE),
+        ratio("p99 of the API, isolated to shared (no gain)", 1.0, "p99_ms", ISOLATED, SHARED, SOURCE),
     ),
     checks=("machine-free", "budget", "samples", "steal", "steady", "alive"),
 )

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from pgshoal.bench.experiments.contenders import STRICT, between, fleets
+from pgshoal.bench.experiments.contenders import STRICT, between, fleets, ratio
 from pgshoal.bench.knobs import Knobs
 from pgshoal.bench.load.pgbench import LOOKUP, PgbenchLoad
-from pgshoal.bench.model import Cell, Chart, Experiment, Metric, Pick, Published, Tls
+from pgshoal.bench.model import Cell, Chart, Experiment, Metric, Tls
 
 S1 = "c-class hosts in one zone, TLS on both sides, 128 server connections in all"
 S2 = "a host of 16 vCPU, PostgreSQL on another"
 MANY = 64  # S1 is about more clients than this, where the knob names such; S2 about few, up to four times as many
+ONE_1024, ONE_256 = ({"processes": 1, "clients": clients} for clients in (1024, 256))
 METRICS = (
     Metric("tps", "/s", higher_is_better=True),
     Metric("p99_ms", "ms"),
@@ -48,13 +49,7 @@ LOOKUPS = Experiment(
             for n, r in ((2, 1.79), (4, 3.4), (8, 4.65))
         ),
         between("8 processes, 1,024 clients to 256", 208_621 / 209_779, (8, 1024), (8, 256), S1),
-        Published(
-            "p99 of one process, 1,024 clients to 256",
-            33.12 / 8.19,
-            Pick("p99_ms", "", {"processes": 1, "clients": 1024}),
-            Pick("p99_ms", "", {"processes": 1, "clients": 256}),
-            S1,
-        ),
+        ratio("p99 of one process, 1,024 clients to 256", 33.12 / 8.19, "p99_ms", ONE_1024, ONE_256, S1),
     ),
     checks=STRICT,
     server={"max_connections": "1200"},

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from typing import get_args
 
-from pgshoal.bench.experiments.contenders import POOLERS
+from pgshoal.bench.experiments.contenders import POOLERS, ratio
 from pgshoal.bench.knobs import Knobs
 from pgshoal.bench.load.pgbench import PgbenchLoad
-from pgshoal.bench.model import Cell, Chart, Experiment, Metric, Pick, Published, Target, Tls
+from pgshoal.bench.model import Cell, Chart, Experiment, Metric, Target, Tls
 
-NONE, BOTH = Pick("tps", "", {"tls": "none"}), Pick("tps", "", {"tls": "both"})
+NONE, BOTH = {"tls": "none"}, {"tls": "both"}
 
 
 def cells(knobs: Knobs) -> list[Cell]:
     """pgbench -S with no TLS, TLS to clients, to the server, and on both sides."""
     load = PgbenchLoad(("-S",), clients=knobs.int("tls_clients"))
     settings = {"pool_mode": "transaction", "default_pool_size": 20}
-    return [Cell("tls", Target(kind), load, {"tls": tls}, settings, tls) for kind in POOLERS for tls in get_args(Tls)]
+    return [
+        Cell("tls", Target(kind), load, {"tls": tls}, settings, tls, phase=1)
+        for kind in POOLERS
+        for tls in get_args(Tls)
+    ]
 
 
 EXPERIMENT = Experiment(
@@ -27,6 +31,6 @@ EXPERIMENT = Experiment(
     metrics=(Metric("tps", "/s", higher_is_better=True), Metric("cpu_us_per_tx", "µs"), Metric("p99_ms", "ms")),
     knobs=("tls_clients", "scale"),
     charts=(Chart("bars", "Transactions", "tps"), Chart("bars", "CPU of the pooler for each", "cpu_us_per_tx")),
-    published=(Published("rate, both sides to none", 0.65, BOTH, NONE, "one process, one core full"),),
+    published=(ratio("rate, both sides to none", 0.65, "tps", BOTH, NONE, "one process, one core full"),),
     checks=("load-free", "machine-free", "postgres-free", "cached", "samples", "steal", "counts", "steady", "alive"),
 )
