@@ -120,6 +120,8 @@ def client_settings(settings: Settings) -> TlsSettings:
         curve=_curve(settings.client_tls_ecdhcurve),
         request_certificate=bool(settings.client_tls_ca_file),
         require_certificate=settings.client_tls_sslmode in _VERIFY,
+        # Without it an engine may take any certificate that is not required, and hba lines would believe it.
+        verify_chain=bool(settings.client_tls_ca_file),
     )
 
 

@@ -30,7 +30,7 @@ def shown_tls(pooler: Pooler) -> str:
 
 @pytest.mark.parametrize("mode", ["disable", "allow", "prefer", "require", "verify-ca", "verify-full"])
 def test_client_modes(pg15: Postgres, engine: str, authority: Authority, mode: str) -> None:
-    """Who gets in with TLS, without it, and with a certificate, in each mode."""
+    """Who gets in with TLS, without it, and with a certificate, ours or of somebody else, in each mode."""
     settings = tls_client_side(authority.server, mode) | {"client_tls_ca_file": authority.ca_file}
     pair = authority.issue("alice", common_name="alice")
     with_certificate = trust(authority, sslcert=str(pair.cert), sslkey=str(pair.key))
@@ -41,11 +41,15 @@ def test_client_modes(pg15: Postgres, engine: str, authority: Authority, mode: s
         except psycopg.OperationalError:
             return False
 
+    foreign = Authority().issue("alice", common_name="alice")
+    of_somebody_else = trust(authority, sslcert=str(foreign.cert), sslkey=str(foreign.key))
     pair.key.chmod(0o600)
+    foreign.key.chmod(0o600)
     with Pooler({"app": database(pg15)}, engine=engine, auth_type="trust", **settings) as pooler:
         assert enters(sslmode="disable") is (mode in ("disable", "allow", "prefer"))
         assert enters(**trust(authority)) is (mode in ("allow", "prefer", "require"))
         assert enters(**with_certificate) is (mode != "disable")
+        assert not enters(**of_somebody_else)  # it could pass for alice's, where a line of the hba file says cert
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])

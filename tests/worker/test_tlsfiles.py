@@ -73,7 +73,9 @@ def test_the_six_client_modes(tmp_path: Path, mode: str, offered: bool, required
 
 def test_a_ca_file_verifies_what_clients_show_in_every_mode(tmp_path: Path) -> None:
     """Below verify-ca a certificate is not needed, but one that is shown must be good."""
-    assert client_settings(client_side(tmp_path, "require", ca=True)).request_certificate
+    for mode in ("allow", "prefer", "require", "verify-ca", "verify-full"):
+        found = client_settings(client_side(tmp_path, mode, ca=True))
+        assert (found.request_certificate, found.verify_chain) == (True, True)
     assert not client_settings(client_side(tmp_path, "require")).request_certificate
 
 
