@@ -65,6 +65,8 @@ def pooler_of(stand: Stand, cell: Cell, knobs: Knobs, options: Options, part: Pa
 def settings(stand: Stand, cell: Cell) -> dict[str, object]:
     """What all poolers of a cell have, the limits undivided."""
     found: dict[str, object] = {**DEFAULTS}
+    if stand.password:
+        found["auth_type"] = "scram-sha-256"  # a direct login must prove it knows the password, too
     if cell.budget is not None:
         found["default_pool_size"] = cell.budget
     return {**found, **tls(stand, cell), **cell.settings}
