@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 from pgshoal.bench.knobs import Knobs
@@ -12,19 +12,22 @@ NO_MATTER: Final = frozenset({"results", "seed"})
 SIZES: Final = {True: "quick", False: "full"}
 
 
-def differences(facts: Mapping[str, Any], knobs: Knobs, names: tuple[str, ...]) -> list[str]:
-    """What a folder's run.json says otherwise than what is asked for now; empty when the run can go on."""
+def differences(facts: Mapping[str, Any], knobs: Knobs, names: Sequence[str], matter: Collection[str]) -> list[str]:
+    """What a folder's run.json says otherwise than what is asked for now; empty when the run can go on.
+
+    `matter` are the knobs of these experiments and the common ones.
+    """
     if not facts:
         return ["the folder has no run.json, so it holds no run"]
+    if facts.get("quick") != knobs.quick:
+        return [f"it was a {SIZES[not knobs.quick]} run, this is a {SIZES[knobs.quick]} one"]
     then: Mapping[str, Any] = facts.get("knobs", {})
     now = {name: plain(value) for name, value in knobs.as_dict().items()}
     out = [
         f"{name} was {shown(then.get(name))}, is {shown(now.get(name))}"
-        for name in sorted({*then, *now} - NO_MATTER)
+        for name in sorted(set(matter) - NO_MATTER)
         if plain(then.get(name)) != now.get(name)
     ]
-    if facts.get("quick") != knobs.quick:
-        out.append(f"the size was {SIZES[bool(facts.get('quick'))]}, is {SIZES[knobs.quick]}")
     if facts.get("seed") != knobs.int("seed"):
         out.append(f"seed was {facts.get('seed')}, is {knobs.int('seed')}")
     if list(facts.get("experiments", ())) != list(names):

@@ -6,7 +6,7 @@ import itertools
 import os
 import random
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -14,7 +14,7 @@ from pathlib import Path
 from rich.console import Console
 
 from pgshoal.bench.experiments import EXPERIMENTS
-from pgshoal.bench.knobs import Knobs, resolve
+from pgshoal.bench.knobs import KNOBS, Knobs, resolve
 from pgshoal.bench.measure.process import raise_file_limit
 from pgshoal.bench.model import Experiment
 from pgshoal.bench.results.book import Book
@@ -78,9 +78,15 @@ def prepared(request: Request) -> tuple[Knobs, Path]:
         knobs = resolve({**request.options, "seed": str(seed)}, os.environ, request.quick)
     if request.resume is None:
         return knobs, new_folder(Path(knobs.text("results")))
-    if found := differences(facts, knobs, request.names):
+    if found := differences(facts, knobs, request.names, mattering(request.names)):
         raise ValueError(f"{request.resume} cannot be resumed: {'; '.join(found)}")
     return knobs, request.resume
+
+
+def mattering(names: Iterable[str]) -> list[str]:
+    """The knobs that these experiments look at, and the common ones."""
+    own = {knob for name in names for one in EXPERIMENTS[name] for knob in one.knobs}
+    return [name for name, knob in KNOBS.items() if knob.common or name in own]
 
 
 def new_folder(results: Path) -> Path:

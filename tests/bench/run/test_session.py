@@ -60,7 +60,7 @@ def bench(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Bench:
     """A bench of one experiment in a folder of its own."""
     made = Bench()
     made.rows = [single.failed(Planned(cell("one", POOLED), 0, 0), "")]
-    declared = Experiment("one", "One", "what is it", lambda knobs: (), (BOUND,))
+    declared = Experiment("one", "One", "what is it", lambda knobs: (), (BOUND,), knobs=("units",))
     monkeypatch.setattr(session, "EXPERIMENTS", {"one": (declared,)})
     monkeypatch.setattr(session, "run", made.run)
     folders = (tmp_path / f"run{number}" for number in range(9))
