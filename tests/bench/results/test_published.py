@@ -86,8 +86,8 @@ def test_targets_that_differ_in_an_option_may_stand_on_both_sides() -> None:
             (replace(PGBOUNCER, processes=4), "shared", 1.0),
         )
     ]
-    layouts = [Pick("tps", where={"exports": layout}) for layout in ("isolated", "shared")]
-    assert [one.here for one in asked(*layouts, gathered(found))] == [pytest.approx(582 / 992)]
+    top, bottom = (Pick("tps", where={"exports": layout}) for layout in ("isolated", "shared"))
+    assert [one.here for one in asked(top, bottom, gathered(found))] == [pytest.approx(582 / 992)]
 
 
 def test_nodes_are_of_one_family() -> None:
@@ -96,8 +96,8 @@ def test_nodes_are_of_one_family() -> None:
         replace(run_of("x", replace(PGSHOAL, nodes=nodes), nodes=nodes), figures={"tps": value})
         for nodes, value in ((1, 462.0), (2, 400.0))
     ]
-    nodes = [Pick("tps", where={"nodes": count}) for count in (2, 1)]
-    assert [one.here for one in asked(*nodes, gathered(found))] == [pytest.approx(400 / 462)]
+    top, bottom = (Pick("tps", where={"nodes": count}) for count in (2, 1))
+    assert [one.here for one in asked(top, bottom, gathered(found))] == [pytest.approx(400 / 462)]
 
 
 def test_direct_is_no_pooler() -> None:
