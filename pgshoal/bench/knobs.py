@@ -151,7 +151,7 @@ TABLE: Final[Sequence[Knob]] = (
     _own("units", "int", "5000", "1500", "connections of `connect`", "UNITS", least=1),
     _own("a_concurrency", "int", "15", None, "threads of `connect`", "A_CONCURRENCY", least=1),
     _own("b_concurrency", "int", "100", None, "clients at once of `burst`", "B_CONCURRENCY", least=1),
-    _own("b_hold_ms", "int", "50", None, "how long each of them holds its connection", "B_HOLD_MS"),
+    _own("b_hold_ms", "int", "50", "200", "how long each of them holds its connection", "B_HOLD_MS"),
     _own("c_hold", "int", "20", None, "clients of `backends`", "C_HOLD", least=1),
     # pgbench that reconnects, and a thousand clients.
     _own("churn_clients", "int", "20", None, "clients of `churn`", least=1),
