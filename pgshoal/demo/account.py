@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 import pwd
 import shutil
@@ -18,12 +19,12 @@ PR_SET_PDEATHSIG = 1
 LIBC = ctypes.CDLL(None)
 
 
-def die_with_parent() -> None:
+def die_with_parent(by: signal.Signals = signal.SIGQUIT) -> None:
     """Asks the kernel to end this process at once when its parent is killed and can no longer stop it itself.
 
     SIGQUIT means an immediate stop to PostgreSQL and to poolers. The wish is lost when the account changes.
     """
-    LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGQUIT)
+    LIBC.prctl(PR_SET_PDEATHSIG, by)
 
 
 @dataclass(frozen=True)
@@ -77,8 +78,12 @@ def spawn(
     stdout: IO[Any] | int | None = None,
     stderr: IO[Any] | int | None = subprocess.STDOUT,
     env: Mapping[str, str] | None = None,
+    end_by: signal.Signals = signal.SIGQUIT,
 ) -> subprocess.Popen[bytes]:
-    """Starts a program in a session of its own, so that Ctrl-C reaches only us and we decide the order of stopping."""
+    """Starts a program in a session of its own, so that Ctrl-C reaches only us and we decide the order of stopping.
+
+    When we are killed it gets the signal `end_by`.
+    """
     who: dict[str, Any] = {}
     if account is not None:
         who = {"user": account.uid, "group": account.gid, "extra_groups": list(account.groups)}
@@ -91,7 +96,7 @@ def spawn(
         env={**os.environ, **(env or {})},
         cwd="/",
         start_new_session=True,
-        preexec_fn=die_with_parent,
+        preexec_fn=functools.partial(die_with_parent, end_by),
         **who,
     )
 

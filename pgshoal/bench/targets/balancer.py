@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
@@ -59,6 +60,13 @@ class Balancer:
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
+    def pid(self) -> int:
+        """Its process id, also after its end."""
+        if self._process is None:
+            raise RuntimeError("this balancer was not started")
+        return self._process.pid
+
+    @property
     def running(self) -> bool:
         """Whether it is alive."""
         return self._process is not None and self._process.poll() is None
@@ -73,7 +81,8 @@ class Balancer:
         if account is not None:
             account.own(self.folder)
         with self.log.open("wb") as log:
-            self._process = spawn([self.program, "-db", "-f", path], account, stdout=log)
+            argv: list[str | Path] = [self.program, "-db", "-f", path]
+            self._process = spawn(argv, account, stdout=log, end_by=signal.SIGKILL)  # SIGQUIT does not end HAProxy
         deadline = time.monotonic() + START_LIMIT_S
         while self.running and time.monotonic() < deadline:
             with socket.socket() as probe:

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import select
+import shutil
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 
@@ -57,6 +62,31 @@ def test_nodes_are_taken_in_turn(nodes: list[socket.socket]) -> None:
     assert heard in (b"abab", b"baba")
     assert not balancer.running
     assert not balancer.folder.exists()
+
+
+#: Starts a balancer, says its process id and folder, and waits.
+KIT = """
+from pgshoal.bench.targets.balancer import Balancer
+balancer = Balancer([("127.0.0.1", 9)])
+balancer.start()
+print(balancer.pid, balancer.folder, flush=True)
+input()
+"""
+
+
+def test_it_ends_with_a_kit_that_is_killed() -> None:
+    """Nobody else would stop it."""
+    kit = subprocess.Popen([sys.executable, "-c", KIT], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert kit.stdout is not None
+    pid, folder = kit.stdout.readline().split()
+    watch = os.pidfd_open(int(pid))
+    try:
+        kit.kill()
+        kit.communicate()
+        assert select.select([watch], [], [], 20)[0] == [watch]
+    finally:
+        os.close(watch)
+        shutil.rmtree(folder)
 
 
 def test_its_log_says_why_it_does_not_start(nodes: list[socket.socket]) -> None:
