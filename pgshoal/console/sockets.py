@@ -250,7 +250,8 @@ class Snapshot:
         return SocketFacts(
             "S", server.conn, server.number, pool.user.name, pool.database.name, state,
             "unix" if unix else server.address, server.port,
-            "unix" if unix else server.local_host, server.port if unix else server.local_port,
+            "unix" if unix else server.local_host,
+            self.worker.config.settings.listen_port if unix else server.local_port,
             server.connect_time,
             self._wall(facts.last_activity_us, server.connect_time),
             self._since(facts.request_us),

@@ -226,6 +226,8 @@ class ClientLogin(Handler):
         if user is not None and user.secret is not None:
             return True
         entry = entry_for(worker, self)
+        if entry is None and not client_access.is_known(self):
+            worker.log.log(f"{self.lead()}no such user: {wish.user}")
         if not client_access.by_secret(self):
             # Somebody outside decides, or nobody.
             if entry is not None and worker.config.settings.auth_type == "pam":
@@ -236,8 +238,6 @@ class ClientLogin(Handler):
         if entry is not None:
             self._look_up(entry, wish)
             return False
-        if user is None:
-            worker.log.log(f"{self.lead()}no such user: {wish.user}")
         return True
 
     def _look_up(self, entry: DatabaseConfig, wish: LoginWish) -> None:

@@ -206,7 +206,8 @@ class Servers:
     def prefix(self, server: Server) -> str:
         """What stands before a server's log lines."""
         pool = server.pool
-        where = place("unix" if server.address.startswith(("/", "@")) else server.address, server.port)
+        unix = server.address.startswith(("/", "@"))
+        where = f"unix:{server.port}" if unix else place(server.address, server.port)
         return socket_prefix("S", server.conn, pool.database.name, pool.user.name, where)
 
     def close(self, server: Server, reason: str) -> None:
