@@ -61,7 +61,8 @@ def side_by_side(parts: Sequence[Part | None], first: Part, called: Sequence[str
         for group in part.groups if part else ():
             cells.setdefault(group.first.key, [None] * len(parts))[at] = group
     figures = shown(first.experiment, [group for part in parts if part for group in part.groups])
-    lines, doubtful = [], set()
+    lines: list[tuple[str, ...]] = []
+    doubtful = set()
     for some in cells.values():
         there = [group for group in some if group]
         for figure, title in figures.items():

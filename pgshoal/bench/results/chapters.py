@@ -96,11 +96,6 @@ class Run:
     facts: Mapping[str, Any]
     chapters: Sequence[Chapter]
 
-    @property
-    def groups(self) -> list[Group]:
-        """All cells."""
-        return [group for chapter in self.chapters for part in chapter.parts for group in part.groups]
-
 
 def read(folder: Path, declared: Declared | None = None) -> Run:
     """Reads a folder; ValueError where there are no rows. Experiments nobody declares any more get a plain chapter."""

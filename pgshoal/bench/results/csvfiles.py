@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -65,10 +66,9 @@ def backends(book: Book, groups: Sequence[Group]) -> Iterator[Line]:
     for group in groups:
         for row in group.counted:
             memory = row.figures.get("postgres_rss_mb", "")
-            counts = row.series.get("backends", ()), row.series.get("backends_active", ())
-            active = counts[1] or [""] * len(counts[0])
-            for at, every, busy in zip(row.series.get("at_s", ()), counts[0], active, strict=False):
-                yield case(group), row.repeat, at, every, busy, memory
+            series = (row.series.get(name, ()) for name in ("at_s", "backends", "backends_active"))
+            for counts in zip_longest(*series, fillvalue=""):
+                yield case(group), row.repeat, *counts, memory
 
 
 def case(group: Group) -> str:

@@ -136,10 +136,10 @@ def label_ends(axis: Axes, ends: Sequence[End], height_in: float) -> None:
     gap = LABEL_POINTS / (height_in * 72)
     for (_, at), y in zip(places, spread([place for place, _ in places], gap), strict=True):
         end = ends[at]
-        style = {"color": end.colour, "linestyle": end.dash, "linewidth": 2}
-        axis.plot([1.015, 1.06], [y, y], transform=axis.transAxes, clip_on=False, **style)
-        words = {"va": "center", "fontsize": 8.5, "color": light("ink"), "annotation_clip": False}
-        axis.annotate(end.text, (1.07, y), xycoords="axes fraction", **words)
+        (piece,) = axis.plot([1.015, 1.06], [y, y], transform=axis.transAxes, clip_on=False, linewidth=2)
+        piece.set(color=end.colour, linestyle=end.dash)
+        words = axis.annotate(end.text, (1.07, y), xycoords="axes fraction", annotation_clip=False)
+        words.set(va="center", fontsize=8.5, color=light("ink"))
 
 
 def beside_bar(axis: Axes, x: float, y: float, text: str, ink: str = "ink") -> None:

@@ -98,6 +98,7 @@ def of_chapter(run: Run, chapter: Chapter) -> Iterator[str]:
     if judged := chapter.verdicts:
         yield of_verdicts(judged)
     colours = paint.colours([group for part in chapter.parts for group in part.groups])
+    doubts = page.warning("Runs that do not count", chapter.complaints)
     for part in chapter.parts:
         if not alone:
             yield f"<h3>{escape(part.experiment.title)}</h3>"
@@ -105,8 +106,11 @@ def of_chapter(run: Run, chapter: Chapter) -> Iterator[str]:
             yield from asked_and_found(part.question, part.finding)
         table = page.table(medians(part.experiment, part.groups), colours)
         pictures = list(drawn(run.folder, part, colours))
-        yield page.beside(table, pictures) if not alone and len(pictures) == 1 else table + page.charts(pictures)
-    yield page.warning("Runs that do not count", chapter.complaints)
+        if alone:
+            yield table + doubts + page.charts(pictures)
+        else:
+            yield page.beside(table, pictures) if len(pictures) == 1 else table + page.charts(pictures)
+    yield "" if alone else doubts
     yield "</section>"
 
 
