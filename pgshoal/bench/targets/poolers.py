@@ -13,6 +13,7 @@ from pgshoal.bench.targets import pgbouncer
 from pgshoal.bench.targets.fleets import PgBouncers, share
 from pgshoal.bench.targets.options import Options, Part
 from pgshoal.bench.targets.servers import SCRAM_USER
+from pgshoal.demo.account import can_run, unprivileged
 from pgshoal.demo.pooler import PgBouncer, Pooler
 
 if TYPE_CHECKING:
@@ -35,15 +36,18 @@ Servers = Mapping[str, tuple[str, int]]
 
 
 def bouncer(knobs: Knobs) -> Path:
-    """The PgBouncer to measure; NotHere when there is none."""
-    if given := knobs.text("pgbouncer"):
-        if pgbouncer.version_of(Path(given)) == (0,):
-            raise NotHere(f"{given} (--pgbouncer) is no PgBouncer that runs here")
-        return Path(given)
+    """The PgBouncer to measure; NotHere when there is none, or none that may run under the servers' account."""
+    account = unprivileged()
+    given = knobs.text("pgbouncer")
     try:
-        return pgbouncer.find()
+        found = Path(given) if given else pgbouncer.find()
     except pgbouncer.NoPgBouncer as missing:
         raise NotHere(str(missing)) from None
+    if pgbouncer.version_of(found) == (0,):
+        raise NotHere(f"{found} is no PgBouncer that runs here")
+    if not can_run(found, account):
+        raise NotHere(f"{found} cannot be run by {account.name if account else 'this account'}")
+    return found
 
 
 def pooler_of(stand: Stand, cell: Cell, knobs: Knobs, options: Options, part: Part, servers: Servers) -> Pooler:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
-from pgshoal.bench.model import Cell, Load, Target
+import pytest
+
+from pgshoal.bench.knobs import Knobs, resolve
+from pgshoal.bench.model import Cell, Load, NotHere, Target
 from pgshoal.bench.stand import Stand
-from pgshoal.bench.targets.poolers import databases_of, settings
+from pgshoal.bench.targets.poolers import bouncer, databases_of, settings
 
 ADDRESS = SimpleNamespace(host="127.0.0.1", port=5999)
 
@@ -45,6 +49,26 @@ def test_a_given_server_s_certificate_cannot_be_checked() -> None:
     assert (ours["server_tls_sslmode"], ours["server_tls_ca_file"]) == ("verify-ca", "/certs/ca.crt")
     assert theirs["server_tls_sslmode"] == "require"
     assert "server_tls_ca_file" not in theirs
+
+
+def program(folder: Path, text: str) -> Knobs:
+    """Knobs that name a program of this text."""
+    path = folder / "pgbouncer"
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return resolve({"pgbouncer": str(path)}, {}, quick=True)
+
+
+def test_a_pgbouncer_must_be_one_and_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under the account of servers, which may not enter every folder of ours."""
+    with pytest.raises(NotHere, match="is no PgBouncer"):
+        bouncer(program(tmp_path, "echo 1.26"))
+    good = program(tmp_path, "echo PgBouncer 1.26.1")
+    monkeypatch.setattr("pgshoal.bench.targets.poolers.can_run", lambda path, account: False)
+    with pytest.raises(NotHere, match="cannot be run by"):
+        bouncer(good)
+    monkeypatch.setattr("pgshoal.bench.targets.poolers.can_run", lambda path, account: True)
+    assert bouncer(good) == tmp_path / "pgbouncer"
 
 
 def test_databases() -> None:
