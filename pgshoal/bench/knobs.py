@@ -161,7 +161,7 @@ TABLE: Final[Sequence[Knob]] = (
     _own("ceiling_max_connections", "int", "110", None, "max_connections of the kit's PostgreSQL there", least=4),
     _own("ceiling_pool_size", "int", "100", None, "server connections of the pooler there", least=1),
     # Scaling, TLS, mixed traffic.
-    _own("scaling_clients", "ints", "8,64,256,1024", "8,64", "persistent clients of `scaling`", least=1),
+    _own("scaling_clients", "ints", "8,64,256,1024", "8,256", "persistent clients of `scaling`", least=1),
     _own("scaling_tls", "flag", "on", "off", "TLS on both sides in `scaling`"),
     _own("rows", "int", "1000000", "100000", "rows of the table `events`", least=1),
     _own("tls_clients", "int", "64", "16", "persistent clients of `tls`", least=1),

@@ -137,7 +137,7 @@ def test_the_published_ratios_are_there() -> None:
         "churn": [2.51, 0.39, 0.39, 0.39, 1.83, 0.65],
         "ceiling": [0.87],
         "scaling": [1.79, 3.4, 4.65, 0.99, 4.04, 0.89, 4.36, 0.72],
-        "tls": [0.65],
+        "tls": [0.65, 0.65],
         "mixed": [0.59, 1.0],
         "cancel": [0.23, 1.0, 1.0],
         "nodes": [],
