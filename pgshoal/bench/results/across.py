@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -13,6 +14,7 @@ from pgshoal.bench.results.tables import Table, shown
 from pgshoal.bench.results.words import number, ratio
 
 COMPARED = ("kit", "quick", "seed", "machine", "versions", "knobs")
+DEVIATIONS, LEAST_APART = 2, 0.05  # of the spread of repeats; of the figure
 NO_MATTER = ("knobs.results", "seed", "knobs.seed")
 
 
@@ -62,7 +64,7 @@ def side_by_side(parts: Sequence[Part | None], first: Part, called: Sequence[str
             cells.setdefault(group.first.key, [None] * len(parts))[at] = group
     figures = shown(first.experiment, [group for part in parts if part for group in part.groups])
     lines: list[tuple[str, ...]] = []
-    doubtful = set()
+    doubtful, notable = set(), set()
     for some in cells.values():
         there = [group for group in some if group]
         for figure, title in figures.items():
@@ -71,7 +73,22 @@ def side_by_side(parts: Sequence[Part | None], first: Part, called: Sequence[str
                 continue
             if not all(group.valid for group in there):
                 doubtful.add(len(lines))
+            elif beyond_noise(figure, some):
+                notable.add(len(lines))
             ratios = [ratio(value / values[0] if value is not None and values[0] else None) for value in values[1:]]
             lines.append((there[0].label, title, *map(number, values), *ratios))
     ratios_of = [f"{name} / {called[0]}" if len(called) > 2 else "ratio" for name in called[1:]]
-    return Table(("target", "figure", *called, *ratios_of), tuple(lines), frozenset(doubtful), 2)
+    return Table(("target", "figure", *called, *ratios_of), tuple(lines), frozenset(doubtful), 2, frozenset(notable))
+
+
+def beyond_noise(figure: str, groups: Sequence[Group | None]) -> bool:
+    """Whether any run differs from the first by more than repeats of either do; never told from single runs."""
+    first, *others = groups
+    for other in others:
+        value, base = (group.value(figure) if group else None for group in (other, first))
+        noise, own = (group.variation(figure) if group else None for group in (other, first))
+        if value and base and noise is not None and own is not None:
+            apart = abs(math.log(value / base)) if value / base > 0 else math.inf
+            if apart > max(DEVIATIONS * math.hypot(noise, own), LEAST_APART):
+                return True
+    return False

@@ -144,17 +144,17 @@ def tls_cost(groups: Groups) -> str:
         }
         none = of.get("none")
         if none:
-            costs = [f"{1 - rate / none:.0%} on {side_of(side)}" for side in TLS_SIDES if (rate := of.get(side))]
-            parts += [f"{target} {listed(costs)}"] if costs else []
-    return f"TLS takes off the rate: {'; '.join(parts)}." if parts else ""
+            costs = [f"{less(rate / none)} {where}" for side, where in TLS_SIDES.items() if (rate := of.get(side))]
+            parts += [f"{target} does {listed(costs)}"] if costs else []
+    return f"With TLS {'; '.join(parts)}." if parts else ""
 
 
-TLS_SIDES = ("client", "server", "both")
+TLS_SIDES = {"client": "on the client side", "server": "on the server side", "both": "on both sides"}
 
 
-def side_of(side: str) -> str:
-    """`both sides`, `the client side`."""
-    return "both sides" if side == "both" else f"the {side} side"
+def less(ratio: float) -> str:
+    """A ratio as what is missing from, or added to, the whole."""
+    return f"{1 - ratio:.0%} less" if ratio <= 1 else f"{ratio - 1:.0%} more"
 
 
 def arrived(groups: Groups) -> str:

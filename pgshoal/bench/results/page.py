@@ -32,7 +32,8 @@ def style() -> str:
 
 def facts(found: Mapping[str, Any]) -> str:
     """Boxes of facts: one for the plain ones, one for each mapping of them; long lists of knobs are folded."""
-    plain = {name: value for name, value in found.items() if not isinstance(value, Mapping)}
+    sizes = {name: value for name, value in found.get("knobs", {}).items() if name in SIZES}
+    plain = {name: value for name, value in found.items() if not isinstance(value, Mapping)} | sizes
     boxes = [box("run", plain)] if plain else []
     boxes += [
         box(name, value) for name, value in found.items() if isinstance(value, Mapping) and value and name not in FOLDED
@@ -45,6 +46,7 @@ def facts(found: Mapping[str, Any]) -> str:
     return f'<div class="facts">{"".join(boxes)}</div>' + "".join(folded)
 
 
+SIZES = ("seconds", "warmup", "repeats", "targets", "processes", "budget")
 FOLDED = ("knobs", "digests")
 FEW = 6
 
@@ -90,7 +92,8 @@ def table(content: Table, colours: Mapping[str, str] | None = None, classes: Map
             for at, text in enumerate(line)
         ]
         cells = "".join(cell("td", at, text, dots[at]) for at, text in enumerate(line))
-        name = (classes or {}).get(number) or ("doubtful" if number in content.doubtful else "")
+        marks = {"doubtful": content.doubtful, "notable": content.notable}
+        name = (classes or {}).get(number) or next((mark for mark, some in marks.items() if number in some), "")
         rows.append(f'<tr class="{name}">{cells}</tr>' if name else f"<tr>{cells}</tr>")
     return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>'
 

@@ -66,7 +66,8 @@ def compare(runs: Sequence[Run], console: Console) -> None:
 def body(run: Run) -> Iterator[str]:
     """The report's pieces."""
     yield "<header><h1>Benchmark report</h1>"
-    yield f'<p class="lead">{escape(str(run.facts.get("kit", "")))} · {escape(str(run.facts.get("started", "")))}</p>'
+    lead = " · ".join(str(run.facts.get(name, "")).replace("T", " ") for name in ("kit", "started"))
+    yield f'<p class="lead">{escape(lead)}</p>'
     yield page.facts({name: value for name, value in run.facts.items() if name not in ("left_out", "failed")})
     yield "</header>"
     given_up = [f"{name}: {why}" for name, why in dict(run.facts.get("failed", {})).items()]
@@ -90,9 +91,9 @@ def contents(run: Run) -> Iterator[str]:
 
 def of_chapter(run: Run, chapter: Chapter) -> Iterator[str]:
     """Question, sentence, table, charts."""
-    name = escape(chapter.name)
-    yield f'<section class="chapter" id="{name}"><h2>{escape(chapter.title)}<span class="tag">{name}</span></h2>'
-    alone = len(chapter.parts) == 1
+    name, alone = escape(chapter.name), len(chapter.parts) == 1
+    tag = f'<span class="tag">{name}</span>' if alone else ""
+    yield f'<section class="chapter" id="{name}"><h2>{escape(chapter.title)}{tag}</h2>'
     told = {part.question for part in chapter.parts} == {chapter.question}
     yield from asked_and_found(chapter.question if told else "", chapter.finding if told else "")
     if judged := chapter.verdicts:
@@ -154,6 +155,7 @@ def comparison(runs: Sequence[Run]) -> Iterator[str]:
     yield "<header><h1>Benchmarks compared</h1>"
     yield f'<p class="lead">{escape(" / ".join(across.names(runs)))}</p></header>'
     found = across.differences(runs)
+    yield "<p>Lines in bold differ by more than the repeats of these runs do.</p>"
     yield page.warning("Not alike: figures may differ for these reasons, too", [str(one) for one in found])
     for title, table in across.tables(runs):
         yield f'<section class="chapter"><h2>{escape(title)}</h2>{page.table(table)}</section>'

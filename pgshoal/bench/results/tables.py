@@ -29,12 +29,16 @@ HEADLINES = (
 
 @dataclass(frozen=True)
 class Table:
-    """Headings, and lines of words; `doubtful` are the lines that rest on no valid run; the first `texts` are words."""
+    """Headings, and lines of words; the first `texts` columns are words, the others numbers.
+
+    `doubtful` are the lines that rest on no valid run, `notable` those that a reader should not miss.
+    """
 
     headings: tuple[str, ...]
     lines: tuple[tuple[str, ...], ...]
     doubtful: frozenset[int] = frozenset()
     texts: int = 1
+    notable: frozenset[int] = frozenset()
 
 
 def medians(experiment: Experiment, groups: Sequence[Group]) -> Table:

@@ -27,11 +27,16 @@ def of_groups(experiment: Experiment, groups: Sequence[Group]) -> RichTable:
 
 
 def of_table(title: str, content: tables.Table) -> RichTable:
-    """Any table; what rests on no valid run is dim."""
+    """Any table; what rests on no valid run is dim, what is notable is bold."""
     out = plain(title, content)
     for at, line in enumerate(content.lines):
-        out.add_row(*map(Text, line), style="dim" if at in content.doubtful else None)
+        out.add_row(*map(Text, line), style=style_of(content, at))
     return out
+
+
+def style_of(content: tables.Table, line: int) -> str | None:
+    """How a line looks."""
+    return "dim" if line in content.doubtful else "bold" if line in content.notable else None
 
 
 def of_verdicts(title: str, found: Sequence[verdicts.Verdict]) -> RichTable:

@@ -35,6 +35,20 @@ def test_medians_stand_side_by_side(runs: list[Run]) -> None:
     assert ("pgshoal", "units/s", "3,289", "3,289", "1.00") in by_title["A connection for each query"].lines
 
 
+def test_what_is_more_than_noise_stands_out(runs: list[Run]) -> None:
+    """Repeats tell how far figures scatter: twice the rate is news, the same samples are none."""
+    by_title = dict(tables(runs))
+    scaling = by_title["Processes at the same total budget"]
+    assert {scaling.lines[at][1] for at in scaling.notable} >= {"transactions/s", "p99, ms"}
+    assert not scaling.notable & scaling.doubtful
+    assert not by_title["A connection for each query"].notable
+
+
+def test_single_runs_are_no_news(runs: list[Run]) -> None:
+    """Without repeats nobody knows what scatters."""
+    assert dict(tables(runs))["TLS on both sides"].notable == frozenset()
+
+
 def test_what_one_run_lacks_is_left_out(runs: list[Run]) -> None:
     """An experiment of one folder alone has nothing beside it."""
     alone = Run(runs[1].folder, runs[1].facts, runs[1].chapters[:1])

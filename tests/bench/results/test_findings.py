@@ -53,8 +53,8 @@ def test_tls_is_told_by_side() -> None:
     """Each side's part of the rate."""
     rates = {"none": 100, "client": 88, "server": 84, "both": 65}
     rows = [row("tls", PGSHOAL, {"tls": side}, tps=rate) for side, rate in rates.items()]
-    sides = "12% on the client side, 16% on the server side and 35% on both sides"
-    assert said("tls", *rows) == f"TLS takes off the rate: pgshoal {sides}."
+    sides = "12% less on the client side, 16% less on the server side and 35% less on both sides"
+    assert said("tls", *rows) == f"With TLS pgshoal does {sides}."
 
 
 def test_cancels_are_counted() -> None:
