@@ -88,7 +88,7 @@ class Meter:
         try:
             yield
         finally:
-            last = Reading.of(self._parties)
+            last = Reading.of(self._parties, closing=True)
             sampler.stop()
             figures = {**last.figures_since(first), **sampler.figures()}
             if begun and (ended := self._counts()):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 from pgshoal.bench.measure import process
 from pgshoal.bench.measure.machine import Times, cores
@@ -61,14 +62,21 @@ class Reading:
     machine: Times
 
     @classmethod
-    def of(cls, parties: Parties) -> Reading:
-        """Reads in the same order at both ends, so that what reading takes cancels out."""
-        switches = {name: process.switches(pid) for name, pid in parties.pooler.items()}
-        machine = Times.now()
-        cpu_ns = dict(shared_ns(parties))
-        spent = process.cpu_of(parties.of_pooler())
-        cpu_ns |= {name: spent[pid] for name, pid in parties.pooler.items() if pid in spent}
-        return cls(time.monotonic(), cpu_ns, switches, machine)
+    def of(cls, parties: Parties, *, closing: bool = False) -> Reading:
+        """Reads the clock last at the beginning of the interval and first at its end, and the pooler next to it.
+
+        So what reading takes is outside, and what the pooler spends is that of the transactions the load counts.
+        """
+        steps: dict[str, Callable[[], Any]] = {
+            "switches": lambda: {name: process.switches(pid) for name, pid in parties.pooler.items()},
+            "machine": Times.now,
+            "shared_ns": lambda: dict(shared_ns(parties)),
+            "pooler_ns": lambda: process.cpu_of(parties.of_pooler()),
+            "at_s": time.monotonic,
+        }
+        read = {name: steps[name]() for name in (reversed(steps) if closing else steps)}
+        pooler_ns = {name: read["pooler_ns"][pid] for name, pid in parties.pooler.items() if pid in read["pooler_ns"]}
+        return cls(read["at_s"], {**read["shared_ns"], **pooler_ns}, read["switches"], read["machine"])
 
     def cpu_s_since(self, before: Reading) -> dict[str, float]:
         """CPU seconds by name, of those that were there at both ends."""

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from dataclasses import replace
 
 import pytest
 
+from pgshoal.bench.measure import process
 from pgshoal.bench.measure.machine import Times
 from pgshoal.bench.measure.reading import Parties, Reading, named
 
@@ -75,6 +77,26 @@ def test_a_reading_takes_everybody_in() -> None:
     assert set(reading.cpu_ns) == {"load", "postgres", "pooler/0"}
     assert reading.cpu_ns["postgres"] == pytest.approx(reading.cpu_ns["load"], rel=0.05)
     assert set(Reading.of(parties).cpu_ns) == {"load", "postgres"}
+
+
+def test_what_reading_takes_is_outside_the_interval(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clock is read last at the beginning and first at the end, and next to it the pooler's CPU."""
+    order: list[str] = []
+
+    def note(owner: object, name: str, answer: object) -> None:
+        def noted(*given: object) -> object:
+            order.append(name)
+            return answer
+
+        monkeypatch.setattr(owner, name, noted)
+
+    note(process, "cpu_with_reaped_ns", 0)
+    note(process, "cpu_of", {})
+    note(time, "monotonic", 1.0)
+    Reading.of(Parties({}, None, ()))
+    Reading.of(Parties({}, None, ()), closing=True)
+    monkeypatch.undo()
+    assert order == ["cpu_with_reaped_ns", "cpu_of", "monotonic", "monotonic", "cpu_of", "cpu_with_reaped_ns"]
 
 
 def test_the_ended_and_the_absent_are_told_apart() -> None:
