@@ -105,7 +105,8 @@ def test_secrets_are_in_no_record() -> None:
 def test_every_row_is_whole(knob: Knob) -> None:
     """Both values can be read, quick is not larger than full, and the text is there and short."""
     full, quick = (knob.read(text, knob.name) for text in (knob.full, knob.quick))
-    if isinstance(full, int | float) and isinstance(quick, int | float):
+    longer = knob.name == "b_hold_ms"  # a quick burst holds longer than a busy machine needs to fork
+    if isinstance(full, int | float) and isinstance(quick, int | float) and not longer:
         assert quick <= full
     assert 0 < len(knob.text) < 80
 
