@@ -11,15 +11,10 @@ from tests.e2e.migration.site import Site
 from tests.e2e.migration.transcript import error_text
 
 #: What varies, and stands for itself when it is zero or nothing.
-_KINDS = {
-    "port": "<port>",
-    "local_port": "<port>",
-    "remote_pid": "<pid>",
-    "id": "<id>",
-    "wait": "<n>",
-    "wait_us": "<n>",
-}
-_KINDS |= {"maxwait": "<n>", "maxwait_us": "<n>"}
+_KINDS = {"port": "<port>", "local_port": "<port>", "remote_pid": "<pid>", "id": "<id>", "wait_us": "<n>"}
+_KINDS |= {"maxwait_us": "<n>"}
+#: Whole seconds of a wait, as chance has it.
+_SECONDS = ("wait", "maxwait")
 #: Columns of SHOW STATS that say how fast this machine is, and how many bytes went by.
 _SPEED = ("_time", "_received", "_sent")
 #: Tables whose rows need no telling apart by time.
@@ -34,7 +29,7 @@ def value(site: Site, column: str, found: Any) -> str:
         return "<pooler>" if found == site.port else "<postgres>"
     if column in _KINDS:
         return _KINDS[column] if found else "0"
-    if column.startswith("avg_") or column.endswith(_SPEED):
+    if column in _SECONDS or column.startswith("avg_") or column.endswith(_SPEED):
         return "<n>"
     return str(found)
 

@@ -40,7 +40,7 @@ class Site:
         self.run = PROGRAMS[program](place.folder, place.port)
         self.folder, self.port = place.folder, place.port
         self.facts = {"FOLDER": self.folder, "PORT": self.port, **facts}
-        self.out = Transcript()
+        self.out = Transcript(str(self.folder))
         self.engine = engine
         self.log = self.folder / "pgbouncer.log"
         self.pidfile = self.run.pidfile = self.folder / "pgbouncer.pid"
@@ -114,10 +114,12 @@ class Site:
 
     def ended(self, pid: int) -> None:
         """Write down how it went and what is left."""
-        self._console = None
         if self.process is not None and self.process.returncode is None:
             self.process.communicate(timeout=LIMIT_S)
         wait_for_end(pid)
+        if self._console is not None:
+            self._console.close()
+            self._console = None
         code = "" if self.process is None else self.process.returncode
         sockets = [path.name for path in self.folder.iterdir() if path.name.startswith(".s.PGSQL")]
         self.out.say("ended with", code, "pidfile:", self.pidfile.exists(), "sockets:", sockets)

@@ -20,7 +20,6 @@ _VARYING = (
     (re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d+)? [A-Z]+"), "<time>"),
     (re.compile(r"\b(127\.0\.0\.\d+|unix|localhost)([:|])\d+"), r"\1\2<port>"),
     (re.compile(r"unix\(\d+\)"), "unix(<pid>)"),
-    (re.compile(r"\(pid \d+\)"), "(pid <n>)"),
     (re.compile(r"from (127\.0\.0\.\d+):<port>"), r"from \1:<port>"),
     (re.compile(r'(socket "[^"]*\.s\.PGSQL\.|, port )\d+'), r"\1<port>"),
     (re.compile(r"\(age=\s*\d+s\)"), "(age=<n>)"),
@@ -29,12 +28,13 @@ _LOG_LINE = re.compile(r"\d{4}-\d\d-\d\d [\d:.]+ \S+ \[\d+\] (\w+) (.*)")
 _LOG_VARYING = (
     (re.compile(r"\b([CS])-<ptr>"), r"\1"),
     (re.compile(r"(process up: PgBouncer [\d.]+),.*"), r"\1"),
+    (re.compile(r"(TLS handshake error|closing because: tls): .*?( \(age=<n>\))?$"), r"\1: <why>\2"),
     (re.compile(r"(kernel file descriptor limit): .*"), r"\1"),
 )
 #: How many servers there are, and when one more is opened, is a matter of speed.
 _OPENED = re.compile(r"LOG S: .* (new connection to server|SSL established)")
-#: Comes when its time has come, whatever happens.
-_PERIODIC = "LOG stats: "
+#: What comes when its time has come, whatever happens; what a fleet says of its own processes.
+_APART = ("LOG stats: ", "LOG worker ")
 
 
 def settled(text: str) -> str:
@@ -52,7 +52,7 @@ def settled_log(text: str) -> list[str]:
         said = settled(f"{match[1]} {match[2]}" if match else line)
         for pattern, instead in _LOG_VARYING:
             said = pattern.sub(instead, said)
-        if not said.startswith(_PERIODIC):
+        if not said.startswith(_APART):
             found.add(said)
     return sorted(found)
 
@@ -66,8 +66,10 @@ def error_text(error: BaseException) -> str:
 class Transcript:
     """Lines in chapters, in the order in which they were heard."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: str = "") -> None:
+        """`folder`: where the site's files are, which has another name in each run."""
         self.chapters: dict[str, list[str]] = {}
+        self._folder = folder or "<folder>"
         self._lines: list[str] = []
         self._opened: set[str] = set()
 
@@ -77,11 +79,11 @@ class Transcript:
 
     def say(self, *facts: object, sep: str = " ") -> None:
         """One line, or some."""
-        self._lines += settled(sep.join(map(str, facts))).splitlines()
+        self._lines += settled(sep.join(map(str, facts)).replace(self._folder, "<folder>")).splitlines()
 
     def log(self, text: str) -> None:
         """What the log says of this chapter."""
-        lines = settled_log(text)
+        lines = settled_log(text.replace(self._folder, "<folder>"))
         self._opened.update(line for line in lines if _OPENED.match(line))
         self._lines += [f"log: {line}" for line in lines if not _OPENED.match(line)]
 
