@@ -31,7 +31,7 @@ EXPERIMENT = Experiment(
         Published("units/s, pooled to direct", 3289 / 1590, Pick("units_per_s"), Pick("units_per_s", "direct"), SOURCE),
         Published("p99, pooled to direct", 9.37 / 17.01, Pick("p99_ms"), Pick("p99_ms", "direct"), SOURCE),
     ),
-    checks=("budget", "samples", "steal", "counts", "steady", "alive"),
+    checks=("load-free", "budget", "samples", "steal", "counts", "steady", "alive"),
     server=LAPTOP_SERVER,
     files=("exp_a_latencies.csv",),
 )
