@@ -130,9 +130,9 @@ class Expected:
                 self.lines.append(line)
 
     def undocumented(self) -> list[str]:
-        """Words that the page of differences does not have."""
+        """Words that no row of the page of differences begins with."""
         page = DIFFERENCES.read_text()
-        return [words for words in self.words if words not in page]
+        return [words for words in self.words if f"\n- **{words}" not in page]
 
     def faults(self, found: Iterable[str]) -> list[str]:
         """What was seen and is not expected, and what is expected and was not seen."""
