@@ -166,6 +166,7 @@ def published(found: Sequence[Beside]) -> Figure | None:
         axis.plot(
             [there], [y], "o", markersize=7, markerfacecolor="none", markeredgecolor=paint.light("soft"), zorder=2
         )
-        axis.plot([here], [y], "o", markersize=6, color=paint.light(f"{one.kind}-2"), zorder=3)
+        alpha = 1 if one.valid else PALE
+        axis.plot([here], [y], "o", markersize=6, color=paint.light(f"{one.kind}-2"), alpha=alpha, zorder=3)
         paint.beside_bar(axis, max(here, there), y, f"{number(there)} / {number(here)}", "soft")
     return figure

@@ -15,7 +15,7 @@ from pgshoal.bench.results.verdicts import HEADINGS
 from pgshoal.bench.results.words import number, ratio
 
 TEXT_WIDTH = 140
-BESIDE = ("experiment", "figure", "target", "published", "here", "here / published")
+BESIDE = ("experiment", "figure", "source", "target", "published", "here", "here / published")
 SHOWN = ("started", "kit", "seed", "quick", "machine", "versions")
 
 
@@ -52,6 +52,7 @@ def of_published(found: Sequence[Beside]) -> Table:
         (
             one.experiment,
             one.published.text,
+            one.published.source,
             one.family or "not measured",
             number(one.published.value),
             number(one.here),
@@ -60,7 +61,7 @@ def of_published(found: Sequence[Beside]) -> Table:
         for one in found
     ]
     doubtful = frozenset(at for at, one in enumerate(found) if one.here is None or not one.valid)
-    return Table(BESIDE, tuple(lines), doubtful, 3)
+    return Table(BESIDE, tuple(lines), doubtful, 4)
 
 
 def of_table(table: Table) -> Iterator[str]:

@@ -116,7 +116,7 @@ def test_summaries_hold_tables_and_sentences(written: Path) -> None:
     assert "| pgshoal | 3,289 |" in markdown
     assert "**Direct lost 75 of 100 clients; pgbouncer and pgshoal lost none.**" in markdown
     assert "| *pgbouncer x4* | *256 clients* |" in markdown
-    assert "| connect | pooled / direct, units/s | pgshoal | 2.07 | 2.07 | 1.00 |" in markdown
+    assert "| connect | pooled / direct, units/s | A | pgshoal | 2.07 | 2.07 | 1.00 |" in markdown
     text = (written / "summary.txt").read_text()
     assert "Direct lost 75 of 100 clients" in text
     assert "\x1b" not in text
