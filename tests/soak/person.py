@@ -15,7 +15,10 @@ from tests.soak.world import ACCOUNTS, CLEAN_SQL, LODGERS, USERS, World, clean
 
 ZONES = ("UTC", "Europe/Berlin", "Asia/Tokyo", "America/New_York")
 DATE_STYLES = ("ISO, MDY", "German, DMY", "SQL, DMY", "Postgres, MDY")
-PATHS = ("one", "two", "public")
+PATHS = ("one", "two")
+OWN = ("application_name", "timezone", "datestyle", "search_path")
+OWN_SQL = "select " + ", ".join(f"current_setting('{name}')" for name in OWN)
+ROW_SQL = "select %s::text, current_setting('search_path')"
 
 
 class Person:
@@ -67,20 +70,22 @@ class Person:
         if conn is not None:
             conn.pgconn.finish()
 
+    async def own(self, conn: psycopg.AsyncConnection[Any]) -> None:
+        """Its settings are those it made."""
+        row = await (await conn.execute(OWN_SQL.encode())).fetchone()
+        assert row is not None
+        wanted = (self.tag, self.zone, self.dates, f"{self.path},public")
+        for name, found, expected in zip(OWN, row, wanted, strict=True):
+            same = found.replace(" ", "") == expected.replace(" ", "")
+            self.world.check(same, f"{self.tag} has {name} {found}, not {expected}")
+
     async def settings(self) -> None:
         """It sees its own settings, and nothing that another has left behind."""
         conn = await self.connected()
         if self.dice.random() < 0.2:
             self.zone = self.dice.choice(ZONES)
             await conn.execute(f"set timezone to '{self.zone}'".encode())
-        names = ("application_name", "timezone", "datestyle", "search_path")
-        asked = "select " + ", ".join(f"current_setting('{name}')" for name in names)
-        row = await (await conn.execute(asked.encode())).fetchone()
-        assert row is not None
-        own = (self.tag, self.zone, self.dates, f"{self.path},public")
-        for name, found, expected in zip(names, row, own, strict=True):
-            same = found.replace(" ", "") == expected.replace(" ", "")
-            self.world.check(same, f"{self.tag} has {name} {found}, not {expected}")
+        await self.own(conn)
         row = await (await conn.execute(CLEAN_SQL.encode())).fetchone()
         self.world.check(row == clean(self.user), f"{self.tag} finds {row}, not {clean(self.user)}")
 
@@ -90,6 +95,7 @@ class Person:
         await conn.execute(f"set search_path to {path}, public".encode())
         if self.world.pg.programs.major >= 18:
             self.path = path
+        await self.settings()
 
     async def local(self) -> None:
         """What is set for a transaction ends with it, whatever the end is."""
@@ -114,9 +120,14 @@ class Person:
     async def rows(self) -> None:
         """Rows come back with the tag they were asked for."""
         conn, text, count = await self.connected(), self.next(), self.dice.choice((1, 1, 10, 2000))
-        cursor = await conn.execute("select %s::text, n from generate_series(1, %s) n", (text, count))
+        cursor = await conn.execute(f"{ROW_SQL} from generate_series(1, %s)", (text, count))
         found = await cursor.fetchall()
-        self.world.check(len(found) == count and {row[0] for row in found} == {text}, f"{text}: {found[:3]}")
+        good = len(found) == count and all(self.is_row(row, text) for row in found)
+        self.world.check(good, f"{text} of {self.path}: {found[:3]}")
+
+    def is_row(self, row: Any, text: str) -> bool:
+        """The answer to ROW_SQL: the text that was sent, and the search path that is its own."""
+        return row is not None and (row[0], row[1].replace(" ", "")) == (text, f"{self.path},public")
 
     async def pipeline(self) -> None:
         """Answers of a pipeline come in its order, an error in it included."""
@@ -124,13 +135,14 @@ class Person:
         broken = self.dice.random() < 0.3
         try:
             async with conn.pipeline():
-                cursors = [await conn.execute("select %s::text", (text,)) for text in texts]
+                cursors = [await conn.execute(ROW_SQL, (text,)) for text in texts]
                 if broken:
                     await conn.execute("select 1/0")
                 found = [await cursor.fetchone() for cursor in cursors]
         except psycopg.errors.DivisionByZero:
             return
-        self.world.check(found == [(text,) for text in texts], f"{texts[:2]}: {found[:2]}")
+        good = all(self.is_row(*pair) for pair in zip(found, texts, strict=True))
+        self.world.check(good, f"{texts[:2]} of {self.path}: {found[:2]}")
         self.world.check(not broken, f"{texts[0]}: no error came")
 
     async def transfer(self) -> None:
@@ -141,6 +153,7 @@ class Person:
         if end < 0.45:
             self.world.undone.add(name)
         await conn.execute("begin")
+        await self.own(conn)
         await conn.execute("insert into moves values(%s, %s, %s, %s)", (name, giver, taker, amount))
         await conn.execute("update accounts set balance = balance - %s where id = %s", (amount, giver))
         if end < 0.1:
@@ -167,6 +180,7 @@ class Person:
         """Everybody's temporary table has the same name, and one's own rows."""
         conn, text = await self.connected(), self.next()
         await conn.execute("begin")
+        await self.own(conn)
         await conn.execute("create temp table mine(body text) on commit drop")
         await conn.execute("insert into mine select %s from generate_series(1, 3)", (text,))
         found = await (await conn.execute("select body from mine")).fetchall()

@@ -16,6 +16,7 @@ from tests.support.fakeclient import LoginRefused
 NAMES = ("", "s1", "s2", "s3")
 #: One text that all share; the answer tells who asked.
 SHARED = "select $1::text || ':' || current_setting('application_name')"
+DEFAULTS = {"search_path": '"$user", public', "timezone": "UTC", "datestyle": "ISO, MDY", "work_mem": "4MB"}
 ENCODINGS = ("UTF8", "LATIN1")
 CANCELLED = "57014 canceling statement due to user request"
 TOO_LONG = "08P01: transaction blocks not allowed in statement pooling mode"
@@ -39,7 +40,18 @@ class Stranger:
     def ways(self) -> Sequence[Callable[[], Awaitable[None]]]:
         """What its mode allows."""
         own = (self.blocks,) if self.dbname == "single" else (self.portals, self.portals)
-        return (*own, self.named, self.named, self.pipelined, self.halves, self.gone, self.big, self.late, self.copies)
+        return (
+            *own,
+            self.defaults,
+            self.named,
+            self.named,
+            self.pipelined,
+            self.halves,
+            self.gone,
+            self.big,
+            self.late,
+            self.copies,
+        )
 
     def forgiven(self, error: Exception) -> bool:
         """Nothing is."""
@@ -88,6 +100,13 @@ class Stranger:
         if wire is not None:
             wire.leave(reset=self.dice.random() < 0.5)
             await asyncio.sleep(0)
+
+    async def defaults(self) -> None:
+        """Where it has no wishes it finds what a new session has, whatever others have set."""
+        wire, names = await self.connected(), (*DEFAULTS, "application_name", "client_encoding")
+        shown = ", ".join(f"current_setting('{name}')" for name in names)
+        found = await wire.ask(self.query(f"select concat_ws('|', current_user, {shown})"))
+        self.check(values(found), ["|".join((self.user, *DEFAULTS.values(), self.tag, self.encoding))], "defaults")
 
     async def named(self) -> None:
         """Everybody's statement names are the same; each gets the statement it has prepared under that name."""
