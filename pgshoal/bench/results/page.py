@@ -81,7 +81,7 @@ def table(content: Table, colours: Mapping[str, str] | None = None, classes: Map
     """A table that scrolls sideways where it is wider than the screen; targets have a dot of their colour."""
 
     def cell(tag: str, at: int, text: str, mark: str = "") -> str:
-        kind = ' class="text"' if at < content.texts else ""
+        kind = f' class="{"text name" if mark else "text"}"' if at < content.texts else ""
         return f"<{tag}{kind}>{mark}{escape(text)}</{tag}>"
 
     head = "".join(cell("th", at, heading) for at, heading in enumerate(content.headings))

@@ -15,7 +15,7 @@ from pgshoal.bench.results.verdicts import HEADINGS
 from pgshoal.bench.results.words import number, ratio
 
 TEXT_WIDTH = 140
-BESIDE = ("experiment", "figure", "source", "target", "published", "here", "here / published")
+BESIDE = ("experiment", "figure", "target", "published", "here", "here / published")
 SHOWN = ("started", "kit", "seed", "quick", "machine", "versions")
 
 
@@ -47,21 +47,18 @@ def markdown(run: Run) -> Iterator[str]:
 
 
 def of_published(found: Sequence[Beside]) -> Table:
-    """Published figures beside ours, as a table."""
-    lines = [
-        (
-            one.experiment,
-            one.published.text,
-            one.published.source,
-            one.family or "not measured",
-            number(one.published.value),
-            number(one.here),
-            ratio(one.factor) if one.factor is not None else "",
-        )
-        for one in found
-    ]
+    """Published figures beside ours; what a line shares with the one above it is not repeated."""
+    lines, before = [], ("", "", "")
+    for one in found:
+        name, text, source = place = (one.experiment, one.published.text, one.published.source)
+        known = before[::2] == (name, source)
+        told = text if known or not source else f"{text} ({source})"
+        start = ("" if name == before[0] else name, "" if place == before else told)
+        factor = ratio(one.factor) if one.factor is not None else ""
+        lines.append((*start, one.family or "not measured", number(one.published.value), number(one.here), factor))
+        before = place
     doubtful = frozenset(at for at, one in enumerate(found) if one.here is None or not one.valid)
-    return Table(BESIDE, tuple(lines), doubtful, 4)
+    return Table(BESIDE, tuple(lines), doubtful, 3)
 
 
 def of_table(table: Table) -> Iterator[str]:

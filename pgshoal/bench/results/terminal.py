@@ -13,7 +13,7 @@ from pgshoal.bench.results import tables, verdicts
 from pgshoal.bench.results.combine import Group, gathered
 
 HEADLINES = tables.HEADLINES
-WORD_MOST = 14
+WORD_MOST = 12
 
 
 def table(experiment: Experiment, rows: Sequence[Row]) -> RichTable:

@@ -116,7 +116,9 @@ def test_summaries_hold_tables_and_sentences(written: Path) -> None:
     assert "| pgshoal | 3,289 |" in markdown
     assert "**Direct lost 75 of 100 clients; pgbouncer and pgshoal lost none.**" in markdown
     assert "| *pgbouncer x4* | *256 clients* |" in markdown
-    assert "| connect | pooled / direct, units/s | A | pgshoal | 2.07 | 2.07 | 1.00 |" in markdown
+    assert "| connect | pooled / direct, units/s (A) | pgbouncer | 2.07 | 1.92 | 0.93 |" in markdown
+    assert "|  |  | pgshoal | 2.07 | 2.07 | 1.00 |" in markdown
+    assert "|  | pooled / direct, p99 | pgbouncer | 0.55 |" in markdown
     text = (written / "summary.txt").read_text()
     assert "Direct lost 75 of 100 clients" in text
     assert "\x1b" not in text
