@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from pgshoal import __version__
+from pgshoal.cli import main
 
 GOOD = "[databases]\napp = host=127.0.0.1\n[pgbouncer]\nlisten_port = 7000\n"
 
@@ -75,10 +76,23 @@ def test_bench_lists_its_commands() -> None:
     assert pgshoal("bench").returncode == 2
 
 
-@pytest.mark.parametrize("command", ["bench", "advise"])
-def test_what_needs_the_bench_extra_says_so(command: str) -> None:
+def test_what_needs_the_bench_extra_says_so() -> None:
     """A pooler installed plainly lacks packages that only measuring needs: one line says how to get them."""
     code = "import sys; sys.modules['numpy'] = None; from pgshoal.cli import main; sys.exit(main())"
-    argv = [sys.executable, "-c", code, command, "all"]
+    argv = [sys.executable, "-c", code, "bench", "all"]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (1, "this needs numpy: pip install 'pgshoal[bench]'\n")
+
+
+def test_advise_hands_over_its_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder or a file, and how long to watch; its status is the command's."""
+    seen: list[tuple[Path, float]] = []
+
+    def counsel(source: Path, seconds: float) -> int:
+        seen.append((source, seconds))
+        return 3
+
+    monkeypatch.setattr("pgshoal.bench.advice.advise.main", counsel)
+    monkeypatch.setattr(sys, "argv", ["pgshoal", "advise", "/a/run", "--seconds", "5"])
+    assert main() == 3
+    assert seen == [(Path("/a/run"), 5.0)]

@@ -119,3 +119,17 @@ def test_report_hands_over_its_folders(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pgshoal.bench.results.report.main", draw)
     assert commands.main(["report", "/a", "/b"]) == 1
     assert seen == [[Path("/a"), Path("/b")]]
+
+
+def test_plan_hands_over_what_it_is_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both numbers of processors, and a folder if there is one."""
+    seen: list[tuple[int, int, Path | None]] = []
+
+    def project(cores: int, pg_cores: int, folder: Path | None) -> int:
+        seen.append((cores, pg_cores, folder))
+        return 0
+
+    monkeypatch.setattr("pgshoal.bench.advice.plan.main", project)
+    assert commands.main(["plan", "--cores", "8", "--pg-cores", "16"]) == 0
+    assert commands.main(["plan", "--cores", "8", "--pg-cores", "16", "/a/run"]) == 0
+    assert seen == [(8, 16, None), (8, 16, Path("/a/run"))]
