@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
+import signal
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
@@ -93,7 +94,8 @@ class PgbenchLoad:
         out += ["-C"] if self.reconnect else []
         if self.transactions:
             return [*out, "-t", str(self.transactions)]
-        return [*out, "-P", "1", "-T", str(math.ceil(warmup + interval + cooldown))]
+        # It counts from before its clients connect, however long that takes; _interval ends it when all is measured.
+        return [*out, "-P", "1", "-T", str(math.ceil(BEGIN_LIMIT_S + warmup + interval + cooldown))]
 
     def _times(self, scene: Scene) -> tuple[float, float, float]:
         """Warm-up (a second at least, as its beginning is noticed by then), interval and cool-down, in seconds."""
@@ -110,14 +112,17 @@ class PgbenchLoad:
 
     def _interval(self, scene: Scene, child: subprocess.Popen[bytes]) -> Span:
         """By the clock: warm-up, interval, cool-down. The interval ends early when pgbench does."""
-        warmup, interval, _ = self._times(scene)
+        warmup, interval, cooldown = self._times(scene)
         if not begun(child, scene.folder):
             return Span(time.time(), time.time())
         pause(child, warmup - 1)
         with scene.meter.interval():
             began = time.time()
             pause(child, interval)
-            return Span(began, time.time())
+            span = Span(began, time.time())
+        pause(child, cooldown)
+        child.send_signal(signal.SIGALRM)  # what -T sets itself: clients end their transactions, logs are complete
+        return span
 
     def judge(self, folder: Path, span: Span, status: int) -> Outcome:
         """Reads what pgbench left in its folder. RuntimeError when it refused to work for no fault of a server."""

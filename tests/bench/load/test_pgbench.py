@@ -31,6 +31,16 @@ def test_transactions_of_the_interval_are_counted_and_no_others(staging: Staging
     assert (watch.intervals, len(watch.generators)) == (1, 1)
 
 
+def test_time_to_connect_is_not_taken_off_the_load(staging: Staging, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients that need longer to connect than warm-up, interval and cool-down last are measured as long as others."""
+    monkeypatch.setenv("PGOPTIONS", "-c post_auth_delay=3")
+    load = PgbenchLoad()
+    with staging(load) as scene:
+        outcome, span = load.watch(scene)
+    assert span.seconds >= scene.knobs.float("seconds")
+    assert outcome.transactions > 0
+
+
 def test_open_loop_latency_counts_from_the_scheduled_start(staging: Staging) -> None:
     """One client is asked for twice of what it can do: an answer takes 20 ms, but each waits longer for its turn."""
     load = PgbenchLoad((), (SLEEP,), rate=100)
