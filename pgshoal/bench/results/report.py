@@ -16,6 +16,11 @@ from pgshoal.bench.results.chapters import Chapter, Declared, Part, Run, read
 from pgshoal.bench.results.tables import Table, medians
 from pgshoal.bench.results.verdicts import HEADINGS, Verdict
 
+LEGEND = (
+    "Medians are of valid runs; percentiles are of all samples of those runs taken together. "
+    "Pale bars, hollow points and lines in italics rest on no valid run; dots on bars are single runs. "
+    "Distributions leave out the quickest tenth."
+)
 REPORT, COMPARISON, CHARTS = "report.html", "comparison.html", "charts"
 
 
@@ -77,7 +82,7 @@ def body(run: Run) -> Iterator[str]:
     for chapter in run.chapters:
         yield from of_chapter(run, chapter)
     yield from of_published(run)
-    yield "<footer>Medians are of valid runs; percentiles are of all samples of those runs taken together.</footer>"
+    yield f"<footer>{escape(LEGEND)}</footer>"
 
 
 def contents(run: Run) -> Iterator[str]:

@@ -6,9 +6,9 @@ import io
 
 from rich.console import Console
 
-from pgshoal.bench.results import terminal
+from pgshoal.bench.results import page, terminal
 from pgshoal.bench.results.chapters import Run
-from pgshoal.bench.results.tables import complaints, first_line, medians, shown
+from pgshoal.bench.results.tables import Table, complaints, first_line, medians, shown
 from tests.bench.results.planted import BURST, CONNECT, PGSHOAL, SCALING, cell, run_of
 
 
@@ -58,3 +58,13 @@ def test_the_terminal_shows_the_same(run: Run) -> None:
     assert "A connection for each query" in text
     assert "3,289" in text
     assert "3 of 3" in text
+
+
+def test_marked_lines_look_marked() -> None:
+    """Doubtful lines are dim and notable ones bold, in the terminal and in the page."""
+    table = Table(("target", "tps"), (("a", "1"), ("b", "2"), ("c", "3")), frozenset({0}), 1, frozenset({1}))
+    assert [row.style for row in terminal.of_table("title", table).rows] == ["dim", "bold", None]
+    html = page.table(table)
+    assert '<tr class="doubtful"><td class="text">a' in html
+    assert '<tr class="notable"><td class="text">b' in html
+    assert '<tr><td class="text">c' in html
