@@ -6,7 +6,7 @@ import json
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, fields, replace
+from dataclasses import MISSING, asdict, fields, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -17,6 +17,7 @@ from pgshoal.bench.model import Row
 
 ROWS, FACTS, LATENCIES = "rows.jsonl", "run.json", "latencies"
 FIELDS = frozenset(field.name for field in fields(Row))
+NEEDED = frozenset(field.name for field in fields(Row) if field.default is MISSING and field.default_factory is MISSING)
 UNSAFE = re.compile(r"[^\w.=-]+")
 SECRET = ("password", "secret")
 
@@ -58,7 +59,7 @@ class Book:
         write_whole(self.folder / ROWS, "".join(map(line, rows)))
 
     def rows(self) -> list[Row]:
-        """The rows in the order they were made; of a run that was made again only the last."""
+        """The rows in the order they were made; of a run that was made again only the last. ValueError as `read`."""
         path = self.folder / ROWS
         found: dict[tuple[str, int], Row] = {}
         for text in path.read_text().splitlines() if path.exists() else ():
@@ -93,12 +94,17 @@ def line(row: Row) -> str:
 
 
 def read(text: str) -> Row | None:
-    """The row of one line; None where a run was killed while it wrote, fields of later versions are left out."""
+    """The row of one line; None where a run was killed while it wrote, fields of later versions are left out.
+
+    ValueError for what is a line of something else.
+    """
     try:
         found = json.loads(text)
     except ValueError:
         return None
-    known = {name: value for name, value in found.items() if name in FIELDS}
+    known = {name: value for name, value in found.items() if name in FIELDS} if isinstance(found, dict) else {}
+    if lacking := NEEDED - known.keys():
+        raise ValueError(f"a row without {', '.join(sorted(lacking))}: another version of the kit wrote this folder")
     return Row(**{**known, **{name: tuple(known.get(name, ())) for name in ("clients", "invalid")}})
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from pgshoal.bench.results.book import Book
 from tests.bench.results.planted import DIRECT, PGSHOAL, run_of
@@ -44,6 +45,13 @@ def test_fields_of_later_versions_are_left_out(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_text(path.read_text().replace('{"experiment"', '{"of_tomorrow": 1, "experiment"'))
     assert book.rows() == [ROW]
+
+
+def test_rows_of_something_else_are_an_error(tmp_path: Path) -> None:
+    """A folder of the kit's first version is not read as if it were empty."""
+    (tmp_path / "rows.jsonl").write_text('{"experiment": "simple-16", "metric": "cpu", "round": 0, "value": 1.5}\n')
+    with pytest.raises(ValueError, match=r"a row without key, kind, .* another version"):
+        Book(tmp_path).rows()
 
 
 def test_a_run_made_again_stands_for_the_first(tmp_path: Path) -> None:
