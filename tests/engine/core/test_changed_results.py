@@ -13,6 +13,7 @@ from tests.support.messages import (
     FLUSH,
     SYNC,
     bind,
+    close,
     command_complete,
     data_row,
     describe,
@@ -56,13 +57,15 @@ def told(client: Peer, server: Peer) -> None:
 
 
 def test_the_client_that_was_told_gets_the_new_plan(core: Bench) -> None:
-    """After the error the same name stands for a statement that is parsed anew."""
+    """After the error the same name stands for a statement that is parsed anew; other names are what they were."""
     client, server = core.linked()
     prepare(client, server, "a", SQL)
+    prepare(client, server, "b", "other")
     told(client, server)
-    assert asked(client, server, use("a")) == parse(name(2), SQL) + use(name(2))
+    assert asked(client, server, use("a")) == parse(name(3), SQL) + use(name(3))
     server.say(ONE, TWO, TAG, IDLE)
     assert client.heard() == TWO + TAG + IDLE
+    assert asked(client, server, use("b")) == use(name(2))
 
 
 def test_a_translated_error(core: Bench) -> None:
@@ -136,17 +139,18 @@ def test_a_batch_is_sent_again(core: Bench, given: bytes, portal: str) -> None:
     assert (stats.query_time_us, stats.xact_time_us, stats.server_parse_count) == (2_000_000, 2_000_000, 2)
 
 
-def test_a_batch_with_typed_parameters(core: Bench) -> None:
+@pytest.mark.parametrize("value", [b"17", b"x" * 8140])
+def test_a_batch_with_typed_parameters(core: Bench, value: bytes) -> None:
     """Values whose types the client gave with the text mean the same to the new plan."""
     client, server = core.linked()
     client.say(parse("a", SQL, (23, 25)), SYNC)
     server.heard()
     server.say(ONE, IDLE)
     client.heard()
-    batch = whole("a", values=(b"17", None))
+    batch = whole("a", values=(value, None))
     asked(client, server, batch)
     server.say(CHANGED, IDLE)
-    assert server.heard() == parse(name(2), SQL, (23, 25)) + whole(name(2), values=(b"17", None))
+    assert server.heard() == parse(name(2), SQL, (23, 25)) + whole(name(2), values=(value, None))
 
 
 @pytest.mark.parametrize(
@@ -162,7 +166,7 @@ def test_a_batch_with_typed_parameters(core: Bench) -> None:
         pytest.param((0,), whole("a", values=(b"1",)), id="types of parameters are left open"),
         pytest.param((705,), whole("a", values=(b"1",)), id="types of parameters are unknown"),
         pytest.param((25,), whole("a", values=(b"x" * 9000,)), id="too long"),
-        pytest.param((25,), whole("a", "p" * 4000, (b"x",)), id="too long all together"),
+        pytest.param((25,), whole("a", values=(b"x" * 8160,)), id="too long all together"),
         pytest.param((), formatted("a", 0, 1) + describe("P", "") + execute() + SYNC, id="a format for each column"),
         pytest.param((), whole("a") + whole("a"), id="another batch behind"),
         pytest.param((), whole("a") + query("x"), id="a query behind"),
@@ -201,8 +205,21 @@ def test_a_batch_that_is_not_alone(core: Bench, begun: bytes) -> None:
             server.say(answers)
         assert client.heard() == answers
         server.heard()
-        server.say(CHANGED, FAILED)
-        assert client.heard() == CHANGED + FAILED
+        server.say(CHANGED)
+        assert client.heard() == CHANGED
+        server.say(FAILED)
+        assert client.heard() == FAILED
+
+
+def test_a_batch_behind_a_parse_of_ours(core: Bench) -> None:
+    """A statement that was parsed just before is not parsed once more."""
+    client, server = core.linked()
+    prepare(client, server, "a", SQL)
+    server.leave()
+    server = core.server()
+    assert asked(client, server, whole("a")) == parse(name(1), SQL) + whole(name(1))
+    server.say(ONE, CHANGED)
+    assert client.heard() == CHANGED
 
 
 def test_something_was_said_before_the_error(core: Bench) -> None:
@@ -226,17 +243,39 @@ def test_an_impossible_end_brings_the_error_after_all(core: Bench, ready: bytes)
     assert server.heard() == b""
 
 
-def test_a_request_before_the_end_brings_the_error_after_all(core: Bench) -> None:
+@pytest.mark.parametrize(("request_", "answers"), [(query("x"), TAG + IDLE), (SYNC, IDLE)])
+def test_a_request_before_the_end_brings_the_error_after_all(core: Bench, request_: bytes, answers: bytes) -> None:
     """What the client has sent meanwhile would overtake the batch; so the error comes, in its place."""
     client, server = core.linked()
     prepare(client, server, "a", SQL)
     asked(client, server, whole("a"))
     server.say(CHANGED)
     assert client.heard() == b""
-    assert asked(client, server, query("x")) == query("x")
+    assert asked(client, server, request_) == request_
+    server.say(IDLE, answers)
+    assert client.heard() == CHANGED + IDLE + answers
+
+
+def test_a_notice_before_the_end(core: Bench) -> None:
+    """It is passed on when it comes, and so is the error then."""
+    client, server = core.linked()
+    prepare(client, server, "a", SQL)
+    asked(client, server, whole("a"))
     note = message(b"N", b"note\0")
-    server.say(note, IDLE, TAG, IDLE)
-    assert client.heard() == note + CHANGED + IDLE + TAG + IDLE
+    server.say(CHANGED, note)
+    assert client.heard() == note
+    server.say(IDLE)
+    assert client.heard() == CHANGED + IDLE
+
+
+def test_a_pipeline_behind_a_batch_that_was_sent_again(core: Bench) -> None:
+    """The Parse that waits in front of a Sync may yet fail: what comes behind that Sync does not rely on it."""
+    client, server = core.linked()
+    prepare(client, server, "a", SQL)
+    asked(client, server, whole("a"))
+    server.say(CHANGED, IDLE)
+    server.heard()
+    assert asked(client, server, use("a")) == close("S", name(2)) + parse(name(2), SQL) + use(name(2))
 
 
 def test_a_batch_is_sent_again_once(core: Bench) -> None:
@@ -273,12 +312,14 @@ def test_a_client_that_leaves_between(core: Bench) -> None:
     assert server.mode in ("gone", "closing")
 
 
-def stale_and_known(core: Bench) -> tuple[Peer, Peer]:
+def stale_and_known(core: Bench, *types: int) -> tuple[Peer, Peer]:
     """A client that was not told, in a transaction, on a server that has both plans of its statement `a`."""
     one, server = core.linked()
     two = core.client()
-    prepare(one, server, "a", SQL)
-    asked(two, server, parse("a", SQL), SYNC)
+    asked(one, server, parse("a", SQL, types), SYNC)
+    server.say(ONE, IDLE)
+    one.heard()
+    asked(two, server, parse("a", SQL, types), SYNC)
     server.say(IDLE)
     two.heard()
     told(one, server)
@@ -292,22 +333,24 @@ def stale_and_known(core: Bench) -> tuple[Peer, Peer]:
 
 def test_who_describes_in_a_transaction_is_spared(core: Bench) -> None:
     """Once the change is known, a Bind with a Describe of its portal behind it uses the new plan at once."""
-    client, server = stale_and_known(core)
-    assert asked(client, server, whole("a", "p")) == whole(name(2), "p")
+    client, server = stale_and_known(core, 25)
+    assert asked(client, server, whole("a", "p", (b"x",))) == whole(name(2), "p", (b"x",))
 
 
 @pytest.mark.parametrize(
-    "batch",
+    ("types", "batch"),
     [
-        pytest.param(use, id="no description"),
-        pytest.param(lambda statement: bind(statement) + describe("P", "q") + SYNC, id="of another portal"),
-        pytest.param(lambda statement: whole(statement, values=(b"1",)), id="types of parameters are not given"),
-        pytest.param(lambda statement: whole(statement, values=(b"x" * 9000,)), id="too long"),
+        pytest.param((), use, id="no description"),
+        pytest.param((), lambda statement: bind(statement) + describe("P", "q") + SYNC, id="of another portal"),
+        pytest.param((), lambda statement: whole(statement, values=(b"1",)), id="types of parameters are not given"),
+        pytest.param((25,), lambda statement: whole(statement, values=(b"x" * 9000,)), id="too long"),
     ],
 )
-def test_who_does_not_describe_in_a_transaction_is_told(core: Bench, batch: Callable[[str], bytes]) -> None:
+def test_who_does_not_describe_in_a_transaction_is_told(
+    core: Bench, types: tuple[int, ...], batch: Callable[[str], bytes]
+) -> None:
     """Without a Describe, or with parameters of unknown types, the old plan is used, and refused."""
-    client, server = stale_and_known(core)
+    client, server = stale_and_known(core, *types)
     assert asked(client, server, batch("a")) == batch(name(1))
     server.say(CHANGED, FAILED)
     assert client.heard() == CHANGED + FAILED
