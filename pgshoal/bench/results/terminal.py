@@ -8,17 +8,11 @@ from rich import box
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from pgshoal.bench.model import Experiment, Row
+from pgshoal.bench.model import Experiment
 from pgshoal.bench.results import tables, verdicts
-from pgshoal.bench.results.combine import Group, gathered
+from pgshoal.bench.results.combine import Group
 
-HEADLINES = tables.HEADLINES
 WORD_MOST = 12
-
-
-def table(experiment: Experiment, rows: Sequence[Row]) -> RichTable:
-    """The medians of an experiment's rows as far as they have been made."""
-    return of_groups(experiment, gathered(rows))
 
 
 def of_groups(experiment: Experiment, groups: Sequence[Group]) -> RichTable:

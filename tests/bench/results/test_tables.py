@@ -49,11 +49,10 @@ def test_long_errors_are_cut() -> None:
 
 
 def test_the_terminal_shows_the_same(run: Run) -> None:
-    """Rows as they come from the runner make a table without a folder; markup in names is no markup."""
-    rows = [row for group in run.chapters[0].parts[0].groups for row in group.rows]
+    """Title, medians, valid runs."""
     console = Console(width=120, file=io.StringIO())
     with console.capture() as captured:
-        console.print(terminal.table(CONNECT, rows))
+        console.print(terminal.of_groups(CONNECT, run.chapters[0].parts[0].groups))
     text = captured.get()
     assert "A connection for each query" in text
     assert "3,289" in text
