@@ -55,7 +55,7 @@ pub enum Act {
         before: Option<Rc<Unnamed>>,
         mark_before: u64,
     },
-    /// Bind, or Describe, of a statement: 0A000 makes it stale.
+    /// Bind, or Describe, of a statement, whose result type may have changed.
     Uses(Rc<Statement>),
     /// A client's Close of a statement.
     Unmapped {
