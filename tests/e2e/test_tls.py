@@ -6,8 +6,10 @@ import signal
 import socket
 import ssl
 import time
+from contextlib import closing
 from pathlib import Path
 
+import pg8000.dbapi
 import psycopg
 import pytest
 
@@ -225,6 +227,26 @@ def test_channel_binding(pg15: Postgres, engine: str, authority: Authority, vers
         for wrong in ({"password": "wrong"}, {"user": "stranger", "password": "x"}):
             with pytest.raises(psycopg.OperationalError, match="SASL authentication failed"):
                 pooler.query("select 1", channel_binding="require", **{**how, **wrong})
+
+
+def test_channel_binding_by_another_implementation(pg15: Postgres, engine: str, authority: Authority) -> None:
+    """pg8000, whose SCRAM is its own, takes SCRAM-SHA-256-PLUS in TLS, and a wrong password is one there, too."""
+    context = ssl.create_default_context(cafile=str(authority.ca_file))
+    settings = tls_client_side(authority.server, "allow") | {"auth_type": "scram-sha-256"}
+    with Pooler({"app": database(pg15)}, engine=engine, **settings) as pooler:
+
+        def mechanism(secret: str, tls: ssl.SSLContext | bool) -> object:
+            where = {"host": "localhost", "port": pooler.port, "database": "app"}
+            conn = pg8000.dbapi.connect(user="alice", password=secret, ssl_context=tls, **where)
+            with closing(conn), closing(conn.cursor()) as cursor:
+                cursor.execute("select current_user::text")
+                assert list(cursor.fetchone()) == ["alice"]
+                return conn.auth.mechanism_name
+
+        assert mechanism(PASSWORDS["alice"], context) == "SCRAM-SHA-256-PLUS"
+        assert mechanism(PASSWORDS["alice"], False) == "SCRAM-SHA-256"
+        with pytest.raises(pg8000.dbapi.DatabaseError, match="SASL authentication failed"):
+            mechanism("wrong", context)
 
 
 def test_channel_binding_follows_the_certificate(pg15: Postgres, engine: str) -> None:
