@@ -6,7 +6,7 @@ import os
 import socket
 import stat
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Final
 
@@ -66,19 +66,36 @@ class Client:
 
     def run(self, text: str, say: Callable[[str], None]) -> None:
         """One command; ConsoleError with the console's own text if it is refused."""
-        self._sock.sendall(build.query(text))
-        wrong = ""
-        while True:
-            kind, payload = self._message()
+        for kind, payload in self._answer(text):
             match kind:
-                case b"E":
-                    wrong = read.error_fields(payload).text
                 case b"N":
                     say(read.error_fields(payload).text)
                 case b"C":
                     say(read.command_complete(payload))
-                case b"Z":
-                    break
+
+    def rows(self, text: str) -> list[dict[str, str]]:
+        """What one SHOW command answers, by column; ConsoleError if it is refused. A null is left out of its row."""
+        columns: list[str] = []
+        found = []
+        for kind, payload in self._answer(text):
+            if kind == b"T":
+                columns = [column.name for column in read.row_description(payload)]
+            elif kind == b"D":
+                pairs = zip(columns, read.data_row(payload), strict=True)
+                found.append({name: read.decode(value) for name, value in pairs if value is not None})
+        return found
+
+    def _answer(self, text: str) -> Iterator[tuple[bytes, bytes]]:
+        """The messages that answer a command; ConsoleError in the end if an error was among them."""
+        self._sock.sendall(build.query(text))
+        wrong = ""
+        while True:
+            kind, payload = self._message()
+            if kind == b"Z":
+                break
+            if kind == b"E":
+                wrong = read.error_fields(payload).text
+            yield kind, payload
         if wrong:
             raise ConsoleError(wrong)
 

@@ -33,6 +33,7 @@ class Evidence:
     waiting: float | None = None  # clients that wait for a server, on average
     servers: float | None = None  # server connections at most
     budget: int | None = None  # server connections allowed
+    limit: str = ""  # what allows no more
     clients: int | None = None
     load_full: str = ""  # why the load generator was the limit
 
@@ -78,7 +79,7 @@ def machine(seen: Evidence) -> Finding | None:
     """Pooler, PostgreSQL and load on one machine take each other's processors."""
     if seen.idle is None or seen.idle >= IDLE_LEAST:
         return None
-    parts = (("the pooler", seen.pooler), ("PostgreSQL", seen.postgres), ("the load", seen.load))
+    parts = (("the pooler", seen.pooler), ("PostgreSQL", seen.postgres), ("load and others", seen.load))
     shares = ", ".join(f"{name} {number(value)}" for name, value in parts if value is not None)
     text = f"the machine was {seen.idle:.1%} idle; of its {seen.cores or '?'} processors they had: {shares}"
     return Finding("machine", text)
@@ -106,7 +107,8 @@ def budget(seen: Evidence) -> Finding | None:
     """Clients wait for server connections while processors are free."""
     if seen.budget is None or seen.servers is None or seen.servers < seen.budget:
         return None
-    held = f"all {seen.budget} server connections were in use while processors were free ({workers_of(seen)}"
+    whose = f" of {seen.limit}" if seen.limit else ""
+    held = f"all {seen.budget} server connections{whose} were in use while processors were free ({workers_of(seen)}"
     if seen.waiting is not None:
         enough = seen.waiting >= WAITING_LEAST
         text = f"{held}), and {number(seen.waiting)} clients waited for one on average"

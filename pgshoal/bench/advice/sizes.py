@@ -49,7 +49,7 @@ def ladders(groups: Sequence[Group]) -> list[Ladder]:
     found: dict[tuple[str, str, str], list[Group]] = {}
     for group in groups:
         row = group.first
-        if row.kind != "direct" and group.values("tps") and "nodes" not in row.target:
+        if row.kind != "direct" and group.value("tps") and "nodes" not in row.target:
             found.setdefault((row.experiment, group.family, group.variant), []).append(group)
     return sorted((Ladder(tuple(sorted(each, key=processes))) for each in found.values()), key=worth)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -109,7 +110,7 @@ def alone_with(clients: float, alone: Sequence[tuple[int, float]]) -> float:
     """The rate of one process with so many clients: a power law between two sizes, in proportion below the least."""
     if clients <= alone[0][0]:
         return alone[0][1] * clients / alone[0][0]
-    for (few, low), (many, high) in zip(alone, alone[1:], strict=False):
+    for (few, low), (many, high) in itertools.pairwise(alone):
         if clients <= many:
             share = math.log(clients / few) / math.log(many / few)
             return float(low * (high / low) ** share)
