@@ -14,6 +14,8 @@ FAMILY: Final = "compare-"
 RELAYED: Final = ("cached", "samples", "steal", "counts", "alive", "steady")
 MOMENTS: Final = ("alive",)
 KNOBS: Final = ("compare_seconds", "copy_mb", "idle_clients", "engines", "only", "scale")
+#: The names of all cases, once they are declared.
+CASES: Final[set[str]] = set()
 COMMON: Final[Mapping[str, object]] = {"auth_type": "trust", "default_pool_size": 20}
 
 
@@ -32,6 +34,7 @@ def case(
     checks: Sequence[str] = (),
 ) -> Experiment:
     """One case. `quick` says whether it is part of a quick run that names no cases."""
+    CASES.add(name)
 
     def cells(knobs: Knobs) -> Sequence[Cell]:
         if not chosen(name, quick, knobs):
@@ -57,6 +60,9 @@ def case(
 
 
 def chosen(name: str, quick: bool, knobs: Knobs) -> bool:
-    """Whether a case is wanted: named, or its name begins so; without names all, or the quick ones of a quick run."""
+    """Whether a case is wanted: by its name, by the beginning of names where no case is called just so, or as one of
+    all when none is named: the quick ones of a quick run.
+    """
     wanted = [part.strip().removeprefix(FAMILY) for part in knobs.text("only").split(",") if part.strip()]
-    return name.startswith(tuple(wanted)) if wanted else quick or not knobs.quick
+    begins = tuple(part for part in wanted if part not in CASES)
+    return name in wanted or name.startswith(begins) if wanted else quick or not knobs.quick

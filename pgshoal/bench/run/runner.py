@@ -65,13 +65,16 @@ def run(
 ) -> None:
     """Makes all runs that the folder does not hold yet; KeyboardInterrupt leaves the rows made so far in it.
 
-    `declared` are the experiments by the names of the command line; `ended` is filled as it goes.
+    ValueError when the knobs leave nothing to run. `declared` are the experiments by the names of the command line;
+    `ended` is filled as it goes.
     """
     book, started = Book(folder), single.now()
     done = book.done() if resume else set()
     with Stand(knobs) as stand:
         work = Work(stand, book, knobs, tell, ended)
         todo = work.planned([one for some in declared.values() for one in some], done)
+        if not work.cells and not ended.failed:
+            raise ValueError("nothing is left to run: --targets, --only or another knob rules everything out")
         about = facts.about(stand, knobs, tuple(declared), work.cells.values(), started)
         book.begin(about)
         tell.planned([one for stage in todo for one in stage.runs], facts.guess_s(knobs))

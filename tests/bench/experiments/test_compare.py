@@ -62,9 +62,13 @@ def test_every_bound_is_of_a_target_that_is_run() -> None:
         assert {cell.experiment for cell in one.cells(knobs(only=name))} == {one.name}
 
 
-def test_cases_are_chosen_by_the_beginning_of_their_names() -> None:
-    """Without names all are run, or the small set of a quick run; it covers each kind of promise about one process."""
+def test_cases_are_chosen_by_name_or_by_the_beginning_of_names() -> None:
+    """A full name is that case alone; without names all are run, or the small set of a quick run.
+
+    That one covers each kind of promise about one process.
+    """
     assert run(knobs(only="churn")) == ["churn-trust", "churn-scram"]
+    assert run(knobs(only="simple-1,fleet-2")) == ["simple-1", "fleet-256"]
     assert run(knobs(only="compare-fleet-2, tls", quick=True)) == ["tls", "fleet-256"]
     assert run(knobs()) == list(BY_NAME)
     assert run(knobs(quick=True)) == ["simple-1", "simple-16", "tls", "churn-trust", "copy", "idle"]

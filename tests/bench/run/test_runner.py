@@ -173,3 +173,10 @@ def test_a_slow_run_is_found_when_all_repeats_are_made(notes: Notes, tmp_path: P
     assert [[reason.partition(":")[0] for reason in row.invalid] for row in rows[:3]] == [[], ["steady"], []]
     assert [[reason.partition(":")[0] for reason in row.invalid] for row in rows[3:]] == [["samples"]] * 3
     assert Book(tmp_path).rows() == rows
+
+
+def test_knobs_that_rule_everything_out_are_a_mistake(notes: Notes, tmp_path: Path) -> None:
+    """A misspelt name would otherwise look like a good run."""
+    with pytest.raises(ValueError, match="nothing is left to run"):
+        work(notes, tmp_path, experiment("one", cell("one", POOLED)), targets="direct")
+    assert not (tmp_path / "run.json").exists()
