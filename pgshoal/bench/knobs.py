@@ -180,7 +180,6 @@ TABLE: Final[Sequence[Knob]] = (
     _own("only", "text", "", None, "cases of `compare`, by the beginnings of their names"),
     Knob("engines", "texts", "uring,epoll,python", "auto", (), "engines of `compare`", choices=ENGINES),
     _own("compare_seconds", "float", "5", "2", "length of the load interval of `compare`", least=0.1),
-    _own("compare_processes", "int", "4", None, "processes of the fleets of `compare`", least=2),
 )
 KNOBS: Final[Mapping[str, Knob]] = MappingProxyType({knob.name: knob for knob in TABLE})
 

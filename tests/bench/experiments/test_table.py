@@ -36,3 +36,9 @@ def test_direct_runs_come_before_pooled_ones_wherever_both_are_asked_for() -> No
         kinds = [one.cell.target.kind for one in plan(EXPERIMENTS[name][0], resolve({}, {}, True), 1)]
         assert kinds.index("direct") == 0
         assert kinds[kinds.count("direct") :].count("direct") == 0
+
+
+def test_every_knob_belongs_to_an_experiment() -> None:
+    """None is left over that nobody's help shows."""
+    looked_at = {knob for one in EVERY for knob in one.knobs}
+    assert {name for name, knob in KNOBS.items() if not knob.common} == looked_at
