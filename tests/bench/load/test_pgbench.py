@@ -33,9 +33,9 @@ def test_transactions_of_the_interval_are_counted_and_no_others(staging: Staging
 
 def test_time_to_connect_is_not_taken_off_the_load(staging: Staging, monkeypatch: pytest.MonkeyPatch) -> None:
     """Clients that need longer to connect than warm-up, interval and cool-down last are measured as long as others."""
-    monkeypatch.setenv("PGOPTIONS", "-c post_auth_delay=3")
     load = PgbenchLoad()
     with staging(load) as scene:
+        monkeypatch.setenv("PGOPTIONS", "-c post_auth_delay=2")
         outcome, span = load.watch(scene)
     assert span.seconds >= scene.knobs.float("seconds")
     assert outcome.transactions > 0
