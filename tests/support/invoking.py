@@ -116,7 +116,7 @@ class Invocations:
             cwd=self.folder,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stderr=more.pop("stderr", subprocess.PIPE),
             text=True,
             env={**os.environ, "PYTHONPATH": str(ROOT), **more.pop("env", {})},
             start_new_session=True,

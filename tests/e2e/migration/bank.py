@@ -46,7 +46,7 @@ ROLES = dict(
 _SSL_REQUEST = bytes.fromhex("0000000804d2162f")
 
 
-def prepare(pg: Postgres) -> dict[str, object]:
+def prepare(pg: Postgres) -> dict[str, Any]:
     """Roles and tables; the facts that the files need."""
     with pg.connect() as conn:
         for name, password in ROLES.items():
@@ -85,7 +85,7 @@ class Bank:
         pair.key.chmod(0o600)
         return pair
 
-    def how(self, pair: str = "") -> dict[str, object]:
+    def how(self, pair: str = "") -> dict[str, Any]:
         """TLS, with a certificate of ours or without."""
         tls = {"host": "localhost", "hostaddr": HOST, "sslmode": "verify-full", "sslrootcert": self.authority.ca_file}
         files = self.pairs.get(pair)
@@ -125,8 +125,8 @@ class Bank:
 
     def logins(self, site: Site) -> None:
         """Each line of the hba file, and what falls between them."""
-        plain: dict[str, object] = {}
-        cases: tuple[tuple[str, str, str, dict[str, object]], ...] = (
+        plain: dict[str, Any] = {}
+        cases: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
             ("payments", "", "app", self.how("pay1")), ("payments", "", "app_batch", self.how("pay2")),
             ("payments", "", "app", self.how("ledger")), ("payments", "payments-secret", "app", self.how()),
             ("payments", "payments-secret", "app", plain), ("payments", "", "app_ro", self.how("pay1")),
@@ -283,7 +283,7 @@ def fetched(conn: psycopg.Connection[Any], text: str) -> str:
     return str(row[0])
 
 
-def identified(site: Site, dbname: str, more: dict[str, object]) -> object:
+def identified(site: Site, dbname: str, more: dict[str, Any]) -> object:
     """What a replication client learns, but for positions."""
     with site.connect(dbname, *REPLICATOR, **more) as conn:
         cursor = conn.execute("IDENTIFY_SYSTEM")

@@ -14,8 +14,13 @@ from tests.support.invoking import Invocations
 Script = Callable[[Site], Transcript]
 
 
-def moved(name: str, script: Script, facts: Mapping[str, object], engine: str, programs: Sequence[str]) -> None:
-    """Runs the script on PgBouncer and on each of the programs, in the same folder; fails on any fault."""
+def moved(
+    name: str, script: Script, facts: Mapping[str, object], engine: str, tables_of_servers: Sequence[str] = ()
+) -> None:
+    """Runs the script on PgBouncer and on `pgshoal-bouncer`, in the same folder; fails on any fault.
+
+    `tables_of_servers`: chapters that show which server is where; with them it runs on two workers, too, without them.
+    """
     try:
         pgbouncer.find()
     except pgbouncer.NoPgBouncer as missing:
@@ -23,12 +28,11 @@ def moved(name: str, script: Script, facts: Mapping[str, object], engine: str, p
     place = Invocations.in_a_folder()
     try:
         theirs = heard(Site(name, place, "PgBouncer", engine, facts), script)
-        for program in programs:
-            ours = heard(Site(name, place, program, engine, facts), script)
-            expected = Expected(SITES / name / f"{program}.differences")
-            assert expected.undocumented() == []
-            faults = expected.faults(differing(theirs, ours))
-            assert faults == [], "\n".join([f"{name} on {program}:", *faults])
+        ours = heard(Site(name, place, "pgshoal-bouncer", engine, facts), script)
+        judge(name, "pgshoal-bouncer", theirs, ours)
+        if tables_of_servers:
+            fleet = heard(Site(name, place, "pgshoal run", engine, facts), script)
+            judge(name, "pgshoal run", *(each.of_any_fleet(tables_of_servers) for each in (theirs, fleet)))
     finally:
         place.remove()
 
@@ -39,3 +43,11 @@ def heard(site: Site, script: Script) -> Transcript:
         return script(site)
     finally:
         site.remove()
+
+
+def judge(name: str, program: str, theirs: Transcript, ours: Transcript) -> None:
+    """Fails unless they differ exactly as the file says, and the page of differences has it."""
+    expected = Expected(SITES / name / f"{program}.differences")
+    assert expected.undocumented() == []
+    faults = expected.faults(differing(theirs, ours))
+    assert faults == [], "\n".join([f"{name} on {program}:", *faults])

@@ -84,7 +84,7 @@ LOGINS = (
     (*MONITOR, "pgbouncer"), (*DBA, "shop"), ("pooler_auth", "pooler-auth-secret", "shop"),
     (*WORKER, "shop_worker"), (*WORKER, "shop_reports"), (*WEB, "legacy"), ("deploy", "deploy-secret", "shop"),
 )  # fmt: skip
-WAYS: tuple[dict[str, object], ...] = (
+WAYS: tuple[dict[str, Any], ...] = (
     {"sslmode": "require"}, {"options": "-c statement_timeout=5s"}, {"host": "localhost"}, {"host": "$FOLDER"},
     {"replication": "database"}, {"channel_binding": "require"},
 )  # fmt: skip

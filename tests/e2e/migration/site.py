@@ -79,7 +79,9 @@ class Site:
     def start(self, *, daemon: bool = False) -> None:
         """Start it as a script would, or as a supervisor of services does; returns when it serves."""
         options = ["-d" if daemon else "-q"] if self.has_options else []
-        self.process = self.run.start([*options, "pgbouncer.ini"])
+        # Without -q the log goes there, too, and nobody reads a pipe while the site is open.
+        stderr = subprocess.PIPE if self.has_options else subprocess.DEVNULL
+        self.process = self.run.start([*options, "pgbouncer.ini"], stderr=stderr)
         if daemon:
             out, err = self.process.communicate(timeout=LIMIT_S)
             self.out.say("the command ended with", self.process.returncode, out, err)
@@ -139,21 +141,28 @@ class Site:
 
     # -- who talks to it
 
-    def dsn(self, dbname: str, user: str, password: str = "", **more: object) -> str:
+    def dsn(self, dbname: str, user: str, password: str = "", **more: Any) -> str:
         """By TCP unless `host` says otherwise."""
-        facts = {"host": HOST, "port": self.port, "dbname": dbname, "user": user, "connect_timeout": 20, **more}
+        facts: dict[str, Any] = {
+            "host": HOST,
+            "port": self.port,
+            "dbname": dbname,
+            "user": user,
+            "connect_timeout": 20,
+            **more,
+        }
         if password:
             facts["password"] = password
         facts.setdefault("sslmode", "disable")
         return psycopg.conninfo.make_conninfo("", **facts)
 
-    def connect(self, dbname: str, user: str, password: str = "", **more: object) -> psycopg.Connection[Any]:
+    def connect(self, dbname: str, user: str, password: str = "", **more: Any) -> psycopg.Connection[Any]:
         """An autocommit connection."""
         # The console takes no prepared statements, which psycopg would begin with when something is repeated.
         threshold = None if dbname == "pgbouncer" else 5
         return psycopg.connect(self.dsn(dbname, user, password, **more), autocommit=True, prepare_threshold=threshold)
 
-    def once(self, text: str, dbname: str, user: str, password: str = "", **more: object) -> Any:
+    def once(self, text: str, dbname: str, user: str, password: str = "", **more: Any) -> Any:
         """One statement on a connection of its own; its rows."""
         with self.connect(dbname, user, password, **more) as conn:
             cursor = conn.execute(text.encode())

@@ -44,4 +44,4 @@ def standby(primary: Postgres, facts: dict[str, object]) -> Iterator[Standby]:
 
 def test_the_bank_moves(facts: dict[str, object], authority: Authority, standby: Standby, engine: str) -> None:
     """The same day on both: certificates, maps, replicas, a standby that restarts, reloads, checks, three ends."""
-    moved("bank", Bank(authority, standby).run, facts, engine, ["pgshoal-bouncer"])
+    moved("bank", Bank(authority, standby).run, facts, engine)

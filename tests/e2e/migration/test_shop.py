@@ -27,4 +27,4 @@ def facts(pg15: Postgres) -> Iterator[dict[str, object]]:
 
 def test_the_shop_moves(facts: dict[str, object], engine: str) -> None:
     """The same day on both programs: logins, views, jobs, limits, maintenance, reload, signals, end."""
-    moved("shop", shop.run, facts, engine, ["pgshoal-bouncer"])
+    moved("shop", shop.run, facts, engine)

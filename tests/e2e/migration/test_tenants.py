@@ -28,4 +28,4 @@ def facts(pg15: Postgres) -> Iterator[dict[str, object]]:
 
 def test_the_tenants_move(facts: dict[str, object], engine: str) -> None:
     """The same night on all three: customers, batch, metrics, maintenance, two ends; two workers are one service."""
-    moved("tenants", tenants.run, facts, engine, ["pgshoal-bouncer", "pgshoal run"])
+    moved("tenants", tenants.run, facts, engine, tables_of_servers=["watching"])

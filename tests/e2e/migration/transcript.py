@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,8 @@ _LOG_VARYING = (
 )
 #: How many servers there are, and when one more is opened, is a matter of speed.
 _OPENED = re.compile(r"LOG S: .* (new connection to server|SSL established)")
+#: Each worker registers a database and has servers of its own.
+_OF_WORKERS = re.compile(r"log: (LOG|WARNING) (S: |.*registered new auto-database|server login failed)")
 #: What comes when its time has come, whatever happens; what a fleet says of its own processes.
 _APART = ("LOG stats: ", "LOG worker ")
 
@@ -86,6 +88,14 @@ class Transcript:
         lines = settled_log(text.replace(self._folder, "<folder>"))
         self._opened.update(line for line in lines if _OPENED.match(line))
         self._lines += [f"log: {line}" for line in lines if not _OPENED.match(line)]
+
+    def of_any_fleet(self, left_out: Sequence[str]) -> Transcript:
+        """What does not depend on which worker has which server: without these chapters, and lines about servers."""
+        made = Transcript()
+        for title, lines in self.chapters.items():
+            if title not in left_out:
+                made.chapters[title] = [line for line in lines if not _OF_WORKERS.match(line)]
+        return made
 
     def finish(self) -> Transcript:
         """After the last chapter: what servers were opened in all of them."""
