@@ -33,21 +33,13 @@ def from_folder(folder: Path) -> list[str]:
     if not found:
         raise ValueError(f"{folder} holds no runs of a pooler with a rate: `pgshoal bench scaling` makes them")
     ladder = found[0]
-    return list(told(of_ladder(ladder), [f"From {ladder.text}.", *doubts(ladder)]))
+    doubts = [f"{ladder.doubt}: take this as a hint."] if ladder.doubt else []
+    return list(told(of_ladder(ladder), [f"From {ladder.text}.", *doubts]))
 
 
 def of_ladder(ladder: Ladder) -> Advice:
     """The advice from sizes that were measured."""
     return advise(ladder.evidence(), fit(ladder.rates()))
-
-
-def doubts(ladder: Ladder) -> list[str]:
-    """What the checks of the bench say about these runs."""
-    invalid = [row for group in ladder.groups for row in group.counted if row.invalid]
-    if not invalid:
-        return []
-    runs = sum(len(group.counted) for group in ladder.groups)
-    return [f"{len(invalid)} of {runs} runs did not count, the first as {invalid[0].invalid[0]}: take this as a hint."]
 
 
 def from_fleet(file: Path, seconds: float) -> list[str]:

@@ -167,6 +167,10 @@ def notes(seen: Evidence, seconds: float, servers: Iterable[int] | None) -> list
         f"Watched for {seconds:.0f} s: {number(seen.rate)} transactions/s of {seen.clients} clients;"
         f" workers used {used} of a core each."
     ]
+    if seen.limit:
+        lines.append(
+            f"The {seen.limit} reached its limit of {seen.budget}; {number(seen.waiting)} clients waited on average."
+        )
     if servers is None:
         lines.append("PostgreSQL is not on this machine, or not to be seen from here: its CPU is not part of this.")
     return lines

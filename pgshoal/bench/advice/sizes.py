@@ -30,6 +30,13 @@ class Ladder:
         """Whether every size has runs that count."""
         return all(group.valid for group in self.groups)
 
+    @property
+    def doubt(self) -> str:
+        """What the checks of the bench say about these runs; empty when all count."""
+        invalid = [row for group in self.groups for row in group.counted if row.invalid]
+        runs = sum(len(group.counted) for group in self.groups)
+        return f"{len(invalid)} of {runs} runs do not count ({invalid[0].invalid[0]})" if invalid else ""
+
     def rates(self) -> dict[int, list[float]]:
         """Transactions a second of each counted run by number of workers."""
         return {group.first.processes: group.values("tps") for group in self.groups}
