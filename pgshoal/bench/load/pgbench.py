@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pgshoal.bench.stand import Stand
 
 SPARE_FILES: Final = 100
-POLL_S: Final = 0.005
+POLL_S: Final = 0.01
 BEGIN_LIMIT_S: Final = 120.0
 END_LIMIT_S: Final = 120.0
 #: pgbench tells its progress once a second: the first word of it says that all clients are connected and at work.
