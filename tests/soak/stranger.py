@@ -110,19 +110,23 @@ class Stranger:
 
     async def named(self) -> None:
         """Everybody's statement names are the same; each gets the statement it has prepared under that name."""
-        wire, name, parts, expected = await self.connected(), self.dice.choice(NAMES), list[bytes](), list[str]()
-        if name not in self.texts or self.dice.random() < 0.3:
+        wire, name, parts = await self.connected(), self.dice.choice(NAMES), list[bytes]()
+        if not name or name not in self.texts or self.dice.random() < 0.3:
             if name in self.texts:
                 parts.append(m.close("S", name))
             self.texts[name] = text = self.dice.choice((SHARED, self.next()))
             sql = SHARED if text == SHARED else f"select '{text}:' || $1::text"
             parts.append(m.message(b"P", m.text(name, self.bytes_of(sql)) + b"\0\0"))
-        for _ in range(self.dice.randrange(1, 4)):
-            value, text = self.next(), self.texts[name]
-            parts += [m.bind(name, "", (self.bytes_of(value),)), m.execute()]
-            expected.append(f"{value}:{self.tag}" if text == SHARED else f"{text}:{value}")
-        found = await wire.ask(*parts, m.SYNC)
-        self.check(values(found), expected, f"named {errors(found)}")
+        # The unnamed one is used at once only: what the pooler itself asks of the server may end it.
+        for _ in range(self.dice.randrange(1, 5) if name else 1):
+            expected = []
+            for _ in range(self.dice.randrange(1, 4)):
+                value, text = self.next(), self.texts[name]
+                parts += [m.bind(name, "", (self.bytes_of(value),)), m.execute()]
+                expected.append(f"{value}:{self.tag}" if text == SHARED else f"{text}:{value}")
+            found = await wire.ask(*parts, m.SYNC)
+            self.check(values(found), expected, f"named {errors(found)}")
+            parts.clear()
 
     async def pipelined(self) -> None:
         """Many requests at once, cut anywhere, errors among them: each answer is the next request's."""
@@ -210,16 +214,20 @@ class Stranger:
         self.check(values(found), [long], f"big {errors(found)}")
 
     async def late(self) -> None:
-        """A cancel that comes when its query has ended may end the next of the same client, and nobody else's."""
+        """Cancels that come when a query ends may end the next of the same client, and nobody else's."""
         wire = await self.connected()
-        await wire.ask(self.query("select 1"))
-        cancel = asyncio.create_task(wire.cancel(self.address, self.tls))
-        for _ in range(3):
+        cancels = [asyncio.create_task(self.cancel(wire)) for _ in range(5)]
+        for _ in range(6):
             text = self.next()
-            found = await wire.ask(self.query(f"select '{text}' from pg_sleep(0.005)"))
+            found = await wire.ask(self.query(f"select '{text}' from pg_sleep(0.002)"))
             if errors(found) != [CANCELLED]:
                 self.check(values(found), [text], f"late {errors(found)}")
-        await cancel
+        await asyncio.gather(*cancels)
+
+    async def cancel(self, wire: Wire) -> None:
+        """In a moment."""
+        await asyncio.sleep(self.dice.uniform(0, 0.03))
+        await wire.cancel(self.address, self.tls)
 
     async def copies(self) -> None:
         """COPY in that ends well, in a failure, or with requests behind its end."""
