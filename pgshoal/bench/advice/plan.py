@@ -7,13 +7,13 @@ import statistics
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rich.console import Console
 
 from pgshoal.bench.advice.sizes import Ladder, cpu_s, ladders
-from pgshoal.bench.advice.tables import checks
+from pgshoal.bench.advice.tables import checks, loss
 from pgshoal.bench.advice.usl import Fit, Interval, fit
 from pgshoal.bench.advice.verdict import signed
 from pgshoal.bench.knobs import resolve
@@ -88,10 +88,18 @@ def read(folder: Path) -> Measured:
     for ladder in ladders(gathered(Book(folder).rows())):
         if capacities := ladder.capacities():
             spent = {name: middle(ladder, name) for name in ("postgres_cores", "load_cores")}
-            return Measured(f"{folder}: {ladder.text}", fit(capacities), ladder.doubt, *spent.values())
+            return Measured(f"{folder}: {ladder.text}", lossy(fit(capacities)), ladder.doubt, *spent.values())
     raise ValueError(
         f"{folder} holds no runs of a pooler whose CPU time was measured: `pgshoal bench scaling` makes them"
     )
+
+
+def lossy(law: Fit) -> Fit:
+    """A law of one size with the loss of the published fleet in it, and draws with and without that loss."""
+    if law.scales:
+        return law
+    draws = (one if at % 2 else replace(loss(), one=one.one) for at, one in enumerate(law.draws))
+    return replace(law, law=replace(loss(), one=law.law.one), draws=tuple(draws))
 
 
 def middle(ladder: Ladder, figure: str) -> float | None:
@@ -136,6 +144,8 @@ def assumptions(measured: Measured, found: Sequence[Projection], pg_cores: int) 
     known = [pooler, *(f"{seconds * 1e6:.1f} µs of {name}" for seconds, name in others if seconds)]
     yield f"CPU time of a transaction: {', '.join(known)}."
     yield f"Law of the workers: sigma {law.sigma:.3g}, kappa {law.kappa:.3g}."
+    if not measured.law.scales:
+        yield "That loss is the published one (S1), and the interval reaches from it to none."
     if measured.law.caution:
         yield f"Caution: {measured.law.caution}."
     if measured.doubt:
@@ -172,7 +182,8 @@ ASSUMED = (
     "processors; the same queries, from memory; a network that is not full. Where one does not hold, it will be less.",
 )
 REMARKS = (
-    "S1: what one process did, and the part of PostgreSQL's host that was used; with two sizes also what the second lost.",
-    "S2 publishes no CPU of PostgreSQL, but rates of one process by clients: each of 16 is taken to do what one alone",
-    "does with a 16th of the clients. With 8 or fewer each, latency and not CPU is the limit: there the method fails.",
+    "S1: what one process did, and the part of PostgreSQL's host that was used; from two sizes also what the second",
+    "lost. S2 publishes no CPU of PostgreSQL, and 16 vCPU are fewer cores: one process with the loss of S1 is far too",
+    "high. By clients each of 16 processes does what one alone does with a 16th of the clients: near where they keep it",
+    "busy, far off with 8 or fewer each, where latency and not CPU is the limit.",
 )

@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
-from pgshoal.bench.advice.usl import fit
+from pgshoal.bench.advice.usl import Law, fit
 
 
 @dataclass(frozen=True)
@@ -81,6 +81,7 @@ def checks() -> Iterator[Check]:
     """Every published size above those that the projection was given."""
     yield from by_processor(S1, (1,))
     yield from by_processor(S1, (1, 2))
+    yield from by_loss(S2)
     yield from by_clients(S2)
 
 
@@ -95,6 +96,20 @@ def by_processor(table: Table, given: Sequence[int], clients: int = 256) -> Iter
         if point.clients == clients and point.processes > max(given):
             free = law.rate(point.processes)
             yield Check(table, source, point, min(free, most), "PostgreSQL" if most < free else "pooler")
+
+
+def by_loss(table: Table, clients: int = 256) -> Iterator[Check]:
+    """One process of this table, and from the other one what more of them lose."""
+    one = table.at(1, clients)
+    law = replace(loss(), one=one.rate)
+    for point in table.points:
+        if point.clients == clients and point.processes > 1:
+            yield Check(table, "1 process, S1's loss", point, law.rate(point.processes), "pooler")
+
+
+def loss() -> Law:
+    """The law of the published fleet as far as PostgreSQL had room: where only one size is known, it stands in."""
+    return fit({one.processes: (one.rate,) for one in S1.points if (one.postgres or 0) < 0.9}).law
 
 
 def by_clients(table: Table) -> Iterator[Check]:

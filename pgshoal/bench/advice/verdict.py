@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from pgshoal.bench.advice.bottleneck import Evidence, Finding, Where, diagnose
-from pgshoal.bench.advice.tables import S1
-from pgshoal.bench.advice.usl import Fit, Interval, Law, fit
+from pgshoal.bench.advice.tables import loss
+from pgshoal.bench.advice.usl import Fit, Interval
 from pgshoal.bench.results.words import number
 
 #: One more worker that brings less is not worth its memory and its connections.
@@ -69,18 +69,13 @@ def gain(seen: Evidence, law: Fit, most: float) -> Gain:
         expected, (low, high) = law.law.gain(n), law.interval(lambda one: one.gain(n))
         text = f"the fitted law (sigma {law.law.sigma:.3g}, kappa {law.law.kappa:.3g}) gives {signed(expected)}"
     else:
-        low, high = published().gain(n), 1 / n
+        low, high = loss().gain(n), 1 / n
         expected = (low + high) / 2
         text = f"one size fits no law: {signed(high)} without any loss, {signed(low)} as published fleets did"
     capped = f", but PostgreSQL's host is full at {number(most)}/s" if room < high else ""
     interval = Interval(min(low, room), min(high, room))
     text += f" ({signed(interval.low)} to {signed(interval.high)} in nine of ten cases)" if law.scales else ""
     return Gain(min(expected, room), interval, f"{text}{capped}")
-
-
-def published() -> Law:
-    """The law of the published fleet as far as PostgreSQL had room."""
-    return fit({one.processes: (one.rate,) for one in S1.points if (one.postgres or 0) < 0.9}).law
 
 
 def advise(sizes: Sequence[Evidence], rates: Fit) -> Advice:
