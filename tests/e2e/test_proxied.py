@@ -5,6 +5,8 @@ from __future__ import annotations
 import socket
 import tempfile
 import threading
+from collections import Counter
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -202,3 +204,33 @@ def test_a_fleet_keeps_them_apart(make: MakePooler, pg15: Postgres) -> None:
     assert seen() == wanted
     for c in clients:
         c.close()
+
+
+def test_clients_handed_on_keep_their_addresses(make: MakePooler, pg15: Postgres) -> None:
+    """Two workers hand nearly all they accept to a third (pack): header and login come to it, whole or in pieces."""
+    # Strangers may share the port, so the kernel is not steered: its hash spreads what pack then puts together.
+    pooler = make({"app": database(pg15)}, workers=3, auth_type="trust", accept_balance="pack", so_reuseport=1, **ON)
+    until(lambda: [row["uptime"] > 0 for row in pooler.admin("SHOW WORKERS")] == [True] * 3, "all workers")
+    wanted: dict[tuple[str, int], str] = {}
+    clients: list[FakeClient] = []
+    with ExitStack() as stack:
+
+        def enter(source: str, first: bytes = b"", cut: int = 0) -> FakeClient:
+            client = stack.enter_context(arrive(pooler, b"" if cut else first, source))
+            clients.append(client)
+            if cut:
+                client.send_cut(first, size=cut, pause_s=0.002)
+            client.login("alice", "app", cut=cut, application_name=f"c{len(clients)}")
+            return client
+
+        for number in range(1, 25):
+            end = f"192.0.2.{number}", 1000 + number
+            if number % 6 == 0:  # no balancer: who it is
+                end = enter("127.0.0.3").socket.getsockname()
+            else:
+                enter(BALANCER, passed(*end), cut=number % 3)
+            wanted[end] = f"c{number}"
+        assert max(Counter(client.key[0] for client in clients).values()) > 12  # of 24: 16, less if it was busy
+        assert {(row["addr"], row["port"]): row["application_name"] for row in rows(pooler)} == wanted
+        for client in clients:
+            assert client.query("select 1")[-1].kind == "Z"
