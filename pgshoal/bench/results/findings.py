@@ -136,17 +136,24 @@ def scaled(groups: Groups) -> str:
 
 
 def tls_cost(groups: Groups) -> str:
-    """What TLS takes off the rate, by side."""
+    """What TLS adds to the pooler's CPU, by side; what it takes off the rate where that CPU is not known.
+
+    A pooler that does not fill its core shows no cost in the rate.
+    """
+    by_cpu = any(group.value("cpu_us_per_tx") is not None for group in groups)
     parts = []
     for target in dict.fromkeys(group.first.target for group in groups):
         of = {
-            str(group.first.variant.get("tls", "")): rate_of(group) for group in groups if group.first.target == target
+            str(group.first.variant.get("tls", "")): group.value("cpu_us_per_tx") if by_cpu else rate_of(group)
+            for group in groups
+            if group.first.target == target
         }
         none = of.get("none")
         if none:
-            costs = [f"{less(rate / none)} {where}" for side, where in TLS_SIDES.items() if (rate := of.get(side))]
-            parts += [f"{target} does {listed(costs)}"] if costs else []
-    return f"With TLS {'; '.join(parts)}." if parts else ""
+            costs = [f"{less(value / none)} {where}" for side, where in TLS_SIDES.items() if (value := of.get(side))]
+            parts += [f"{target} {'needs' if by_cpu else 'does'} {listed(costs)}"] if costs else []
+    lead = "In CPU for a transaction, with TLS" if by_cpu else "With TLS"
+    return f"{lead} {'; '.join(parts)}." if parts else ""
 
 
 TLS_SIDES = {"client": "on the client side", "server": "on the server side", "both": "on both sides"}

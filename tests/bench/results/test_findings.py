@@ -55,6 +55,10 @@ def test_tls_is_told_by_side() -> None:
     rows = [row("tls", PGSHOAL, {"tls": side}, tps=rate) for side, rate in rates.items()]
     sides = "12% less on the client side, 16% less on the server side and 35% less on both sides"
     assert said("tls", *rows) == f"With TLS pgshoal does {sides}."
+    costs = {"none": 10.0, "client": 12.0, "both": 15.0}
+    rows = [row("tls", PGSHOAL, {"tls": side}, tps=99, cpu_us_per_tx=cost) for side, cost in costs.items()]
+    sides = "20% more on the client side and 50% more on both sides"
+    assert said("tls", *rows) == f"In CPU for a transaction, with TLS pgshoal needs {sides}."
 
 
 def test_cancels_are_counted() -> None:
