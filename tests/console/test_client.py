@@ -71,6 +71,22 @@ def test_a_command_and_what_the_console_says(desk: Callable[..., Desk]) -> None:
     assert console.heard[1] == build.query("RESTART 5")
 
 
+def test_a_table_is_read(desk: Callable[..., Desk]) -> None:
+    """A row by the names of its columns, without its nulls; a refusal in place of a table is an error."""
+    table = build.row_description([("name", 25, -1), ("host", 25, -1), ("port", 23, 4)])
+    rows = build.data_row(["app", "10.0.0.1", "5432"]) + build.data_row(["pgbouncer", None, "6432"])
+    refusal = build.error_response("ERROR", "08P01", "not allowed")
+    end = build.command_complete("SHOW") + build.ready_for_query()
+    console = desk(WELCOME, table + rows + end, refusal + build.ready_for_query())
+    with Client(console.settings) as client:
+        assert client.rows("SHOW DATABASES") == [
+            {"name": "app", "host": "10.0.0.1", "port": "5432"},
+            {"name": "pgbouncer", "port": "6432"},
+        ]
+        with pytest.raises(ConsoleError, match="not allowed"):
+            client.rows("SHOW LEDGER")
+
+
 def test_a_refusal_is_an_error(desk: Callable[..., Desk]) -> None:
     """With the console's own text."""
     console = desk(WELCOME, build.error_response("ERROR", "08P01", "not now") + build.ready_for_query())

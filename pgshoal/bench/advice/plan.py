@@ -184,6 +184,6 @@ ASSUMED = (
 REMARKS = (
     "S1: what one process did, and the part of PostgreSQL's host that was used; from two sizes also what the second",
     "lost. S2 publishes no CPU of PostgreSQL, and 16 vCPU are fewer cores: one process with the loss of S1 is far too",
-    "high. By clients each of 16 processes does what one alone does with a 16th of the clients: near where they keep it",
-    "busy, far off with 8 or fewer each, where latency and not CPU is the limit.",
+    "high. By clients each of 16 processes does what one alone does with a 16th of the clients: near where they",
+    "keep it busy, far off with 8 or fewer each, where latency and not CPU is the limit.",
 )

@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Final
 
 from pgshoal.bench.advice.usl import Law, fit
@@ -107,6 +108,7 @@ def by_loss(table: Table, clients: int = 256) -> Iterator[Check]:
             yield Check(table, "1 process, S1's loss", point, law.rate(point.processes), "pooler")
 
 
+@cache
 def loss() -> Law:
     """The law of the published fleet as far as PostgreSQL had room: where only one size is known, it stands in."""
     return fit({one.processes: (one.rate,) for one in S1.points if (one.postgres or 0) < 0.9}).law

@@ -67,15 +67,15 @@ def gain(seen: Evidence, law: Fit, most: float) -> Gain:
     room = max(most / seen.rate - 1, 0.0) if seen.rate else math.inf
     if law.scales:
         expected, (low, high) = law.law.gain(n), law.interval(lambda one: one.gain(n))
-        text = f"the fitted law (sigma {law.law.sigma:.3g}, kappa {law.law.kappa:.3g}) gives {signed(expected)}"
+        how = f"in nine of ten cases, by the fitted law with sigma {law.law.sigma:.3g} and kappa {law.law.kappa:.3g}"
     else:
         low, high = loss().gain(n), 1 / n
         expected = (low + high) / 2
-        text = f"one size fits no law: {signed(high)} without any loss, {signed(low)} as published fleets did"
-    capped = f", but PostgreSQL's host is full at {number(most)}/s" if room < high else ""
-    interval = Interval(min(low, room), min(high, room))
-    text += f" ({signed(interval.low)} to {signed(interval.high)} in nine of ten cases)" if law.scales else ""
-    return Gain(min(expected, room), interval, f"{text}{capped}")
+        how = "from the loss of published fleets to none, as one size fits no law"
+    full = f"; PostgreSQL's host is full at {number(most)}/s" if room < high else ""
+    between = Interval(min(low, room), min(high, room))
+    text = f"{signed(min(expected, room))} ({signed(between.low)} to {signed(between.high)} {how}{full})"
+    return Gain(min(expected, room), between, text)
 
 
 def advise(sizes: Sequence[Evidence], rates: Fit) -> Advice:
