@@ -340,6 +340,12 @@ def changing(seed: int, kinds: tuple[str, str] = ("python", "native")) -> Twins:
     return twins
 
 
+@pytest.mark.parametrize("seed", [2783788, 51410833])
+def test_changes_that_once_differed(seed: int) -> None:
+    """Seeds that found a difference stay."""
+    changing(seed)
+
+
 @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 2**32 - 1))
 def test_the_engines_agree_on_changed_results(seed: int) -> None:

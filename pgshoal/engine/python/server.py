@@ -492,8 +492,8 @@ def _error(core: Core, client: Client, server: Server, head: Entry | None, messa
     client.errored = not queue
     # What is kept of a message may be dropped now, without waiting for all of it.
     client.need = 0
-    for entry in reversed(segment):
-        if not entry.plain:
+    while segment:
+        if not (entry := segment.pop()).plain:
             prepared.undo(client, server, entry, failed=entry is head)
     if changed is not None:
         renewal.supersede(core, client, server, changed)
