@@ -100,8 +100,13 @@ def fresh(site: Site) -> None:
     site.console.execute("RESUME")
 
 
+def rows(site: Site, command: str) -> list[dict[str, Any]]:
+    """A table."""
+    cursor = site.console.execute(command.encode())
+    names = [each.name for each in cursor.description or ()]
+    return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+
+
 def column(site: Site, command: str, name: str) -> list[Any]:
     """All values of one column."""
-    cursor = site.console.execute(command.encode())
-    at = [each.name for each in cursor.description or ()].index(name)
-    return [row[at] for row in cursor.fetchall()]
+    return [row[name] for row in rows(site, command)]

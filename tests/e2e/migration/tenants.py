@@ -194,12 +194,12 @@ def bench(site: Site) -> None:
 
 def at_rest(site: Site) -> bool:
     """Whether all servers wait for their next check, and databases of `*` that nobody uses are hidden."""
-    moving = any(any(console.column(site, "SHOW POOLS", name)) for name in ("sv_idle", "sv_tested"))
-    names, servers, clients = (
-        console.column(site, "SHOW DATABASES", name)
-        for name in ("name", "current_connections", "current_client_connections")
-    )
-    unused = {name for name, *counts in zip(names, servers, clients, strict=True) if not any(counts)}
+    moving = any(row["sv_idle"] or row["sv_tested"] for row in console.rows(site, "SHOW POOLS"))
+    unused = {
+        row["name"]
+        for row in console.rows(site, "SHOW DATABASES")
+        if not row["current_connections"] and not row["current_client_connections"]
+    }
     return not moving and unused <= {"billing", "old-name", "tenant_01", "tenant_02"}
 
 
@@ -246,7 +246,7 @@ def maintenance(site: Site) -> None:
         out.attempt("new name", lambda: site.once("select current_database()", "new_name", *APP))
         out.say("old name", old_name(site))
         out.attempt("retired", lambda: site.once("select 1", "tenant_05", "retired", "x"))
-        told(site, "SHOW USERS")
+        out.say("users", *sorted(console.column(site, "SHOW USERS", "name")))
         site.edit("pgbouncer.ini", "default_pool_size = 2", "default_pool_size = many")
         told(site, "RELOAD")
         site.edit("pgbouncer.ini", "default_pool_size = many", "default_pool_size = 2\nnonsense = 1")
