@@ -12,7 +12,7 @@ from pgshoal.config.model import DatabaseConfig
 from pgshoal.engine.contract import PoolCounts, PoolStats
 from pgshoal.fleet.ledger import Want
 from tests.console.desk import IDLE, Desk, ask, busy, rows, tag, words
-from tests.console.fleet import End
+from tests.console.fleet import End, PlantedError
 from tests.support import messages as m
 from tests.support.fakeclient import Message
 from tests.worker.stub import Talk
@@ -375,6 +375,19 @@ def test_enable_in_all(three: list[Desk]) -> None:
     assert [desk.login().refused() for desk in three] == ['database "app" is disabled'] * 3
     assert tag(three[2].session(), "enable app") == "ENABLE"
     assert all(desk.login().open for desk in three)
+
+
+def test_a_bug_in_a_command(three: list[Desk], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one who waits for it is told so at once, and the session goes on."""
+
+    def broken(*_: object) -> None:
+        raise PlantedError
+
+    for desk in three:
+        monkeypatch.setattr(desk.worker.pause, "pause", broken)
+    talk = three[0].session()
+    assert tag(talk, "pause") == "internal error, see logs for additional details"
+    assert tag(talk, "disable app") == "DISABLE"
 
 
 def test_set_in_all(three: list[Desk]) -> None:
