@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import threading
+from contextlib import ExitStack
+
 import pytest
 
+from tests.e2e.conftest import until
 from tests.support import messages as m
 from tests.support.fakeclient import Closed, FakeClient, LoginRefused
 from tests.support.fakeserver import FakeServer, ServerSide
 from tests.support.postgres import PASSWORDS, Postgres
-from tests.support.proxy import BrokenProxy, Fault
+from tests.support.proxy import BrokenProxy, Ending, Fault
 
 
 @pytest.mark.parametrize("user", sorted(PASSWORDS.keys() - {"tls_user"}))
@@ -95,3 +99,53 @@ def test_proxy_cut_ends_open_connections(pg15: Postgres) -> None:
                 client.read()
         with FakeClient((proxy.host, proxy.port)) as client:
             client.login("alice", "app")
+
+
+def test_proxy_resets(pg15: Postgres) -> None:
+    """A reset is one for the reader, not just an end."""
+    with BrokenProxy((pg15.host, pg15.port)) as proxy, FakeClient((proxy.host, proxy.port)) as client:
+        client.login("alice", "app")
+        proxy.cut(Ending.RESET)
+        with pytest.raises(ConnectionResetError):
+            client.socket.recv(1)
+
+
+def test_proxy_half_closes(pg15: Postgres) -> None:
+    """The reader sees the end, while the other side is still there and hears what is sent to it."""
+    with BrokenProxy((pg15.host, pg15.port)) as proxy, FakeClient((proxy.host, proxy.port)) as client:
+        client.login("alice", "app", application_name="half")
+        proxy.down.become(Fault(cut_within=1, ending=Ending.HALF))
+        client.send(m.query("select 1"))
+        assert client.read_to_end() == []
+        client.send(m.query("select 'heard'"))
+        asked = "select query from pg_stat_activity where application_name = 'half'"
+        until(lambda: pg15.query(asked) == [("select 'heard'",)], "the server hears it")
+
+
+def test_proxy_lets_answers_overtake_each_other(pg15: Postgres) -> None:
+    """With jitter, answers of several connections come in another order than the questions went."""
+    with BrokenProxy((pg15.host, pg15.port)) as proxy, ExitStack() as stack:
+        clients = [stack.enter_context(FakeClient((proxy.host, proxy.port))) for _ in range(8)]
+        for client in clients:
+            client.login("alice", "app")
+        proxy.down.jitter_s = 0.1
+        order: list[FakeClient] = []
+
+        def ask(client: FakeClient) -> None:
+            client.query("select 1")
+            order.append(client)
+
+        threads = [threading.Thread(target=ask, args=(client,)) for client in clients]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert order != clients
+
+
+def test_proxy_rewrites(pg15: Postgres) -> None:
+    """What a connection is told can be changed, by the number of the connection."""
+    with BrokenProxy((pg15.host, pg15.port)) as proxy, FakeClient((proxy.host, proxy.port)) as client:
+        client.login("alice", "app")
+        proxy.down.rewrite = lambda number, block: block.replace(b"true", b"lies" if number == 0 else b"what")
+        assert client.query("select 'true'")[1].payload.endswith(b"lies")

@@ -42,6 +42,7 @@ def test_backends_are_terminated(pooler: Pooler, mortal: Postgres) -> None:
             crowd.more()
             mortal.query("select pg_terminate_backend(pid) from pg_stat_activity where usename in ('alice', 'bob')")
         crowd.more(100)
+    assert crowd.strange == {}
     settled(pooler, mortal)
 
 
@@ -53,6 +54,7 @@ def test_a_backend_is_killed(pooler: Pooler, mortal: Postgres) -> None:
         backends[0].kill()
         backends[0].wait(10)
         crowd.more(100)
+    assert crowd.strange == {}
     settled(pooler, mortal)
 
 
@@ -64,6 +66,7 @@ def test_a_restart(pooler: Pooler, mortal: Postgres) -> None:
         until(lambda: sum(crowd.lost.values()) > 0, "somebody hears of the shutdown")
         mortal.start()
         crowd.more(100)
+    assert crowd.strange == {}
     settled(pooler, mortal)
 
 
@@ -91,6 +94,7 @@ def test_an_outage_longer_than_anybody_waits(mortal: Postgres, engine: str) -> N
             until(lambda: time.monotonic() - begun > 4 * settings["query_wait_timeout"], "the outage lasts")
             mortal.start()
             crowd.more(100)
+        assert crowd.strange == {}
         settled(pooler, mortal)
 
 
@@ -109,6 +113,7 @@ def test_a_server_that_stands_still(pooler: Pooler, mortal: Postgres) -> None:
             for process in processes:
                 process.resume()
         crowd.more(100)
+    assert crowd.strange == {}
     settled(pooler, mortal)
 
 
