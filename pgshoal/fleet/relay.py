@@ -55,7 +55,10 @@ class Act:
         errors = [answer["error"] for answer in answers if answer.get("error")]
         if self.command == "KILL":
             self._relay.killed({name for each in answers for name in each.get("databases", ())} - self._listed)
-        if errors and len(errors) == len(answers):
+        if "internal_error" in errors:
+            # Not all have done it: nobody must believe so.
+            self._answer({"error": "internal_error"})
+        elif errors and len(errors) == len(answers):
             self._answer({"error": errors[0]})
         else:
             self._answer({"reached": all(answer.get("reached", True) for answer in answers)})

@@ -117,10 +117,12 @@ def test_all_hear_a_command_in_one_order() -> None:
         (({"reached": True}, {"reached": False}), {"reached": False}),
         (({"error": "console_no_such_database"}, {"reached": True}), {"reached": True}),
         (({"error": "console_no_such_database"}, {"error": "x"}), {"error": "console_no_such_database"}),
+        # One that failed has not done it, and whoever asked must know.
+        (({"reached": True}, {"error": "internal_error"}), {"error": "internal_error"}),
     ],
 )
 def test_the_answer_of_all(replies: tuple[dict[str, Any], dict[str, Any]], answer: dict[str, Any]) -> None:
-    """Reached if all have reached it; an error if all have one."""
+    """Reached if all have reached it; an error if all have one, or one of them failed."""
     hands = Hands(2)
     hands.order(hands.links[0], "PAUSE", "app")
     for number, fields in enumerate(replies):
