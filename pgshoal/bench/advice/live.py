@@ -13,7 +13,7 @@ from pgshoal.bench.advice.bottleneck import Evidence
 from pgshoal.bench.measure import process
 from pgshoal.bench.measure.machine import Times, cores
 from pgshoal.bench.results.words import number
-from pgshoal.bench.targets.listeners import holds, inodes, is_ours, parent, processes
+from pgshoal.bench.targets.listeners import holds, inodes, is_ours, processes
 from pgshoal.config.load import load
 from pgshoal.console.client import Client, ConsoleError
 from pgshoal.errors import ConfigError
@@ -141,14 +141,21 @@ def postmasters(databases: Rows) -> list[int] | None:
 
 
 def postmaster(host: str, port: int) -> int | None:
-    """The process that listens there: a folder's lock file names it, of a port it is the one that the others are of."""
+    """The process that listens there: a folder's lock file names it, of a port it is who holds the socket."""
     if host.startswith("/"):
         return locked(Path(host) / f".s.PGSQL.{port}.lock")
     if not host or not is_ours(host):
         return None
     wanted = {f"socket:[{inode}]" for inode in inodes(port)}
-    holders = {pid for pid in processes() if wanted and holds(pid, wanted)}
-    return next(iter(sorted(pid for pid in holders if parent(pid) not in holders)), None)
+    return next((pid for pid in processes() if wanted and is_postgres(pid) and holds(pid, wanted)), None)
+
+
+def is_postgres(pid: int) -> bool:
+    """Whether it is PostgreSQL by its name; a balancer or another pooler may listen in its place."""
+    try:
+        return (process.PROC / str(pid) / "comm").read_text().strip() in ("postgres", "postmaster")
+    except OSError:
+        return False
 
 
 def locked(file: Path) -> int | None:

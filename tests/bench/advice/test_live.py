@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import threading
 from pathlib import Path
 
@@ -61,6 +62,8 @@ def test_postgres_is_found_by_lock_file_and_by_port(pg15: Postgres) -> None:
     assert postmaster(str(pg15.socket_dir), pg15.port) == pg15.pid
     assert postmaster("192.0.2.1", pg15.port) is None
     assert postmaster(str(pg15.socket_dir), 1) is None
+    with socket.create_server(("127.0.0.1", 0)) as stranger:  # such as a balancer
+        assert postmaster("127.0.0.1", stranger.getsockname()[1]) is None
     assert live.postmasters([{"name": "a", "host": "192.0.2.1", "port": "5432"}]) is None
 
 
