@@ -104,9 +104,9 @@ class Bank:
             "payments": self.payments,
             "replicas": self.replicas,
             "replication": self.replication,
+            "checks": self.checks,
             "a replica is down": self.replica_down,
             "reloads": self.reloads,
-            "checks": self.checks,
         }
         for title, work in chapters.items():
             with chapter(site, title):
@@ -210,6 +210,7 @@ class Bank:
     def replica_down(self, site: Site) -> None:
         """The standby is restarted: its own readers are told, those of the list are served by the other."""
         out = site.out
+        console.fresh(site)  # or what becomes of idle servers is chance
         self.standby.stop()
         console.told(site, "RECONNECT app_ro")
         with site.connect("app_ro", *AUDITOR, **self.how()) as conn:

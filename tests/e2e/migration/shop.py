@@ -230,7 +230,7 @@ def deadlock(site: Site) -> None:
     for each in both:
         each.join()
     asked = "select amount from orders where id in (10, 11) order by id"
-    site.out.say("deadlocks", failures, "amounts", site.once(asked, "shop", *WEB))
+    site.out.say("deadlocks", set(failures), "amounts", site.once(asked, "shop", *WEB))
     site.once("update orders set amount = id * 10", "shop", *WEB)
 
 

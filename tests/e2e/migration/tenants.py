@@ -274,6 +274,7 @@ def end(site: Site) -> None:
     with site.connect("tenant_01", *APP) as busy, site.connect("tenant_20", *APP) as idle:
         busy.execute("begin")
         console.told(site, "SHUTDOWN WAIT_FOR_SERVERS")
+        until(lambda: "yes" in console.column(site, "SHOW STATE", "value")[1:], "the pause in this worker")
         console.told(site, "SHOW STATE")
         out.attempt("idle one", lambda: idle.execute("select 1"))
         out.say("busy one", busy.execute("select 1").fetchone())

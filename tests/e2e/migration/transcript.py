@@ -34,7 +34,7 @@ _LOG_VARYING = (
 #: How many servers there are, and when one more is opened, is a matter of speed.
 _OPENED = re.compile(r"LOG S: .* (new connection to server|SSL established)")
 #: Each worker registers a database and has servers of its own.
-_OF_WORKERS = re.compile(r"log: (LOG|WARNING) (S: |.*registered new auto-database|server login failed)")
+_OF_WORKERS = re.compile(r"log: (LOG|WARNING) (S: |.*registered new auto-database|dropping|server login failed)")
 #: What comes when its time has come, whatever happens; what a fleet says of its own processes.
 _APART = ("LOG stats: ", "LOG worker ")
 
