@@ -102,7 +102,7 @@ def test_what_is_left_in_the_end_is_noticed(make: MakePooler, pg15: Postgres, au
     """Money from nowhere, transfers lost or made up, rows half sent or under another's name, a client that stays."""
     create(pg15, DBNAME)
     pooler = make(entries(pg15, DBNAME), **settings(authority))
-    world = Searched(pg15, pooler, DBNAME, 2, context(authority), settle_s=1, told=(*DONE.values(), "left over: "))
+    world = Searched(pg15, pooler, DBNAME, 1, context(authority), settle_s=0.5, told=(*DONE.values(), "left over: "))
     with pooler.connect() as kept:
         kept.execute("begin")
         run(world, 8, [Vandal(world, sql) for sql in DONE])
