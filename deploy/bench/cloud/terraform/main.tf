@@ -6,7 +6,7 @@ data "aws_ami" "debian" {
 
   filter {
     name   = "name"
-    values = ["debian-12-amd64-*"]
+    values = ["debian-13-amd64-*"]
   }
 }
 
