@@ -54,6 +54,17 @@ def test_full_workers_that_scale_get_one_more() -> None:
     assert any("in nine of ten cases, by the fitted law with sigma" in reason for reason in found.reasons)
 
 
+def test_the_published_fleet_ends_at_eight() -> None:
+    """As it was published: eight workers pay, PostgreSQL's host is full, and a ninth has no place."""
+    shares = {1: 0.22, 2: 0.44, 4: 0.87, 8: 0.97}
+    used = {1: 1.0, 2: 1.0, 4: 0.95, 8: 6.27 / 8}
+    rates = {1: 45_000, 2: 81_000, 4: 153_000, 8: 209_779}
+    sizes = [size(n, rate, used[n], postgres=16 * shares[n], cores=16) for n, rate in rates.items()]
+    found = of(*sizes)
+    assert (found.workers, found.headline, found.finding.where) == (8, "Run 8 workers.", "PostgreSQL")
+    assert of(*sizes[:3]).workers == 5
+
+
 def test_never_more_workers_than_cores() -> None:
     """Even where every worker is full and the law promises more."""
     found = of(size(2, 90.0, cores=2), size(1, 46.0, cores=2))
