@@ -18,6 +18,8 @@ const RECEIVE_BYTES: usize = 64 * 1024;
 const BATCH: usize = 256;
 /// Accepted at one go, so that a storm of clients does not starve the others.
 const ACCEPT_BATCH: usize = 64;
+/// So many full batches of a listener before it may take twice as many at once.
+const STREAK: u32 = 4;
 
 const KIND_CONNECTION: u64 = 1 << 56;
 const KIND_LISTENER: u64 = 2 << 56;
@@ -36,6 +38,8 @@ struct Listener {
     fd: OwnedFd,
     options: SocketOptions,
     paused: bool,
+    /// How many batches in a row did not find the end of the queue.
+    streak: u32,
 }
 
 /// One epoll instance.
@@ -150,9 +154,9 @@ impl Epoll {
         let Some(mut sock) = self.table.remove(id) else {
             return false;
         };
-        // Closing alone would not take it out of the set: a duplicate may share the file.
-        set_interest(&self.epoll, &mut sock, 0);
         if sock.has(MADE) {
+            // Closing alone would not take it out of the set: a duplicate in escrow shares the file.
+            set_interest(&self.epoll, &mut sock, 0);
             sockets::shut_writing(sock.fd.as_fd());
         }
         true
@@ -243,12 +247,13 @@ impl Epoll {
     }
 
     fn on_listener(&mut self, core: &mut Core, listener: u64) {
-        for _ in 0..ACCEPT_BATCH {
-            let Some(found) = self
-                .listeners
-                .iter()
-                .find(|found| found.listener == listener)
-            else {
+        let Some(found) = find(&mut self.listeners, listener) else {
+            return;
+        };
+        let batch = batch_of(found.streak);
+        found.streak = found.streak.saturating_add(1);
+        for _ in 0..batch {
+            let Some(found) = find(&mut self.listeners, listener) else {
                 return;
             };
             if found.paused {
@@ -263,7 +268,10 @@ impl Epoll {
                     // Often it has spoken by now, and one wake does for both.
                     self.on_readable(core, id, IN);
                 }
-                Accepted::Nothing => return,
+                Accepted::Nothing => {
+                    found.streak = 0;
+                    return;
+                }
                 Accepted::Failed(error) => {
                     self.pause_listener(listener, true);
                     core.listener_failed(listener, sockets::io_text(&error));
@@ -419,16 +427,13 @@ impl Driver for Epoll {
             fd,
             options: options.clone(),
             paused: false,
+            streak: 0,
         });
         Ok(())
     }
 
     fn pause_listener(&mut self, listener: u64, paused: bool) -> bool {
-        let Some(found) = self
-            .listeners
-            .iter_mut()
-            .find(|found| found.listener == listener)
-        else {
+        let Some(found) = find(&mut self.listeners, listener) else {
             return false;
         };
         if found.paused != paused {
@@ -564,6 +569,18 @@ fn farewell(sock: &mut Sock) {
             let _ = sockets::send(sock.fd.as_fd(), &last);
         }
     }
+}
+
+fn find(listeners: &mut [Listener], listener: u64) -> Option<&mut Listener> {
+    listeners
+        .iter_mut()
+        .find(|found| found.listener == listener)
+}
+
+/// How many connections to accept at once. Finding none costs as much as accepting one, so a batch grows only
+/// while there is always another.
+fn batch_of(streak: u32) -> usize {
+    ACCEPT_BATCH.min(1 << (streak / STREAK).min(usize::BITS - 1))
 }
 
 fn set_interest(epoll: &OwnedFd, sock: &mut Sock, interest: u32) {
