@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import statistics
 import sys
 from collections.abc import Iterator, Sequence
@@ -57,8 +58,8 @@ HEADINGS = ("workers", "limit", "transactions/s", "nine of ten", "PostgreSQL, co
 def main(cores: int, pg_cores: int, folder: Path | None) -> int:
     """Prints the projection and how the same method does on the published tables; returns the exit status."""
     out = Console(highlight=False, soft_wrap=True)
-    folder = folder or newest(Path(resolve({}, {}, quick=False).text("results")))
     try:
+        folder = folder or newest(Path(resolve({}, os.environ, quick=False).text("results")))
         measured = None if folder is None else read(folder)
     except (OSError, ValueError) as error:
         print(f"pgshoal bench plan: {error}", file=sys.stderr)

@@ -85,9 +85,7 @@ def advise(sizes: Sequence[Evidence], rates: Fit) -> Advice:
     here = ordered[0]
     cores = max(seen.cores or 0 for seen in ordered) or None
     for larger in ordered[1:]:
-        if stops(here, rates, most, cores) or (cores or larger.workers) < larger.workers:
-            break
-        if larger.rate < here.rate * (1 + GAIN_LEAST):
+        if (cores or larger.workers) < larger.workers or not better(here, larger, rates):
             break
         here = larger
     finding, brings = diagnose(here), gain(here, rates, most)
@@ -99,10 +97,31 @@ def advise(sizes: Sequence[Evidence], rates: Fit) -> Advice:
         compared(ordered, rates),
         f"One more worker: {brings.text}." if rates.scales or finding.where == "pooler" else "",
         why_not(here, cores) if finding.where == "pooler" and not more else REMEDIES[finding.where],
+        doubted(here, ordered, finding),
         smaller(here, finding),
         f"Caution: {rates.caution}." if rates.caution and (rates.scales or finding.where == "pooler") else "",
     )
     return Advice(workers, headline(workers, ordered, here), finding, tuple(filter(None, reasons)))
+
+
+def better(here: Evidence, larger: Evidence, rates: Fit) -> bool:
+    """Whether a larger size that was measured is worth it; on a machine that was full only beyond all scatter."""
+    match diagnose(here).where:
+        case "pooler":
+            return larger.rate >= here.rate * (1 + GAIN_LEAST)
+        case "machine":
+            return rates.interval(lambda law: law.rate(larger.workers) / law.rate(here.workers) - 1).low >= GAIN_LEAST
+        case _:
+            return False
+
+
+def doubted(here: Evidence, sizes: Sequence[Evidence], finding: Finding) -> str:
+    """What more workers did on a machine that was full, where it is not enough to be sure."""
+    if finding.where != "machine" or all(seen.rate < here.rate * (1 + GAIN_LEAST) for seen in sizes):
+        return ""
+    return (
+        "That more workers did more is within the scatter of these runs: more repeats, or an idle machine, would tell."
+    )
 
 
 def stops(here: Evidence, rates: Fit, most: float, cores: int | None) -> bool:

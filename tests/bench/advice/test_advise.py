@@ -83,6 +83,15 @@ def test_no_change_where_another_part_is_full(change: dict[str, object]) -> None
     assert (found.workers, found.headline) == (2, "No change: stay with 2 workers.")
 
 
+@pytest.mark.parametrize(("more", "workers", "doubted"), [(1.6, 2, False), (1.08, 1, True), (0.8, 1, False)])
+def test_on_a_full_machine_only_a_clear_gain_counts(more: float, workers: int, doubted: bool) -> None:
+    """Parts that fight for processors scatter; what lies within that is no reason, and it is said."""
+    full = [size(n, rate, 0.2, idle=0.0, cores=4) for n, rate in ((1, 1000.0), (2, 1000.0 * more))]
+    found = of(*full)
+    assert (found.workers, found.finding.where) == (workers, "machine")
+    assert any("within the scatter" in reason for reason in found.reasons) is doubted
+
+
 def test_a_size_that_did_not_pay_is_not_advised() -> None:
     """Two workers as good as one: one is enough, though it is full."""
     found = of(size(1, 45_000), size(2, 45_500))

@@ -104,13 +104,18 @@ def test_rates_between_published_numbers_of_clients() -> None:
     assert 8_910 < alone_with(16, alone) < 87_000
 
 
-def test_without_a_folder_the_newest_run_is_taken(tmp_path: Path) -> None:
+def test_without_a_folder_the_newest_run_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """One that cannot be read, or tells nothing, is passed over."""
     folder(tmp_path / "1", run(1, 20))
     (tmp_path / "2").mkdir()
     (tmp_path / "2" / "rows.jsonl").write_text("{}\n")
     assert plan.newest(tmp_path) == tmp_path / "1"
     assert plan.newest(tmp_path / "nowhere") is None
+    monkeypatch.setenv("RESULTS_DIR", str(tmp_path))
+    assert plan.main(4, 4, None) == 0
+    assert f"Measured in {tmp_path / '1'}" in capsys.readouterr().out
 
 
 def test_without_any_run_the_tables_are_still_checked(
@@ -118,6 +123,7 @@ def test_without_any_run_the_tables_are_still_checked(
 ) -> None:
     """The published figures need no machine."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RESULTS_DIR", "nowhere")
     assert plan.main(8, 16, None) == 0
     text = capsys.readouterr().out
     assert "No run to project from" in text
