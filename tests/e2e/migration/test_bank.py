@@ -42,6 +42,6 @@ def standby(primary: Postgres, facts: dict[str, object]) -> Iterator[Standby]:
         yield server
 
 
-def test_the_bank_moves(facts: dict[str, object], authority: Authority, standby: Standby, engine: str) -> None:
+def test_a_bank_moves(facts: dict[str, object], authority: Authority, standby: Standby, engine: str) -> None:
     """The same day on both: certificates, maps, replicas, a standby that restarts, reloads, checks, three ends."""
     moved("bank", Bank(authority, standby).run, facts, engine)

@@ -25,6 +25,6 @@ def facts(pg15: Postgres) -> Iterator[dict[str, object]]:
     pg15.reload()
 
 
-def test_the_shop_moves(facts: dict[str, object], engine: str) -> None:
+def test_a_shop_moves(facts: dict[str, object], engine: str) -> None:
     """The same day on both programs: logins, views, jobs, limits, maintenance, reload, signals, end."""
     moved("shop", shop.run, facts, engine)
