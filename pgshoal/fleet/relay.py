@@ -252,9 +252,10 @@ class Relay:
     def _shutdown(self, child: Child, message: Message) -> None:
         word = message["word"]
         self._fleet.log.log(f"SHUTDOWN {word} command issued" if word else "SHUTDOWN command issued")
-        if message["mode"] != "now":
-            child.channel.reply(message)
         self._fleet.shutdown(message["mode"])
+        if message["mode"] != "now":
+            # After the order itself, so that whoever asks next is told that it stands.
+            child.channel.reply(message)
 
     def _restart(self, child: Child, message: Message) -> None:
         self._fleet.log.log("RESTART command issued")
