@@ -295,5 +295,6 @@ class Relay:
         config = self._fleet.config
         paused, disabled = (self.standing.facts[name] for name in ("paused_databases", "disabled_databases"))
         self.standing.forget([name for name in {*paused, *disabled} if config.database(name) is None])
+        changed = {*found.databases_added, *found.databases_removed, *found.databases_dirty}
         auto = {name for name, _ in self._welcomes if name not in config.databases}
-        self._forget_welcomes(None if found.server_tls else {*found.databases_dirty, *found.databases_removed, *auto})
+        self._forget_welcomes(None if found.server_tls else {*changed, *auto})

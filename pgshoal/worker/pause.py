@@ -145,6 +145,7 @@ class Pause:
         """Every server is replaced as soon as nobody uses it, and what the first one reported is asked anew."""
         for pool in self.worker.pools.of_database(database):
             self.make_dirty(pool)
+        self.worker.welcomes.doubt(lambda name: database is None or name == database.name)
 
     def make_dirty(self, pool: Pool) -> None:
         """`reconnect` for one pool."""

@@ -119,6 +119,8 @@ def commit(worker: Worker, prepared: Prepared) -> Changes:
         if found.server_tls and tls.get(pool.id) != effective.server_tls(fresh.settings, pool.database.config):
             worker.pause.make_dirty(pool)
         worker.growth.want(pool)
+    changed = {*found.databases_added, *found.databases_removed, *found.databases_dirty}
+    worker.welcomes.doubt(lambda name: found.server_tls or name in changed or name not in fresh.databases)
     clients.retune(worker)
     worker.warm()
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from pgshoal.worker import clients
@@ -57,6 +58,11 @@ class Welcomes:
         pool.welcome = None
         if self._known.pop(_key(pool), None) is not None:
             self._send(pool, None)
+
+    def doubt(self, applies: Callable[[str], bool]) -> None:
+        """Ask anew about these databases, also where no pool of ours does: others have spoken of them."""
+        for key in [key for key in self._known if applies(key[0])]:
+            del self._known[key]
 
     def _send(self, pool: Pool, parameters: Parameters | None) -> None:
         database, user = _key(pool)

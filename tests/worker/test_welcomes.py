@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from pgshoal.worker.link import Place
+from pgshoal.worker.reload import apply
 from tests.support import messages as m
 from tests.worker.alone import Alone
 from tests.worker.bench import Bench
@@ -72,6 +77,30 @@ def test_reconnect_forgets(benches: Any) -> None:
     bench.serve(1)
     assert bench.heard(client).endswith(m.ready())
     assert said(bench)[-1] is not None
+
+
+def reconnect(bench: Bench) -> None:
+    """The operator says that servers may have become others."""
+    bench.worker.pause.reconnect(None)
+
+
+def renew(bench: Bench) -> None:
+    """A reload after which the entry leads elsewhere."""
+    config = bench.worker.config
+    entry = replace(config.databases["app"], dbname="another")
+    apply(bench.worker, replace(config, databases={**config.databases, "app": entry}))
+
+
+@pytest.mark.parametrize("change", [reconnect, renew])
+def test_hearsay_is_forgotten_without_a_pool(benches: Any, change: Callable[[Bench], None]) -> None:
+    """A worker that has no pool yet does not greet its first client with what another said before the change."""
+    bench = benches()
+    bench.fleet.hear("welcome", **TOLD)
+    change(bench)
+    client = bench.login()
+    assert bench.heard(client) == b""
+    bench.serve(1)
+    assert b"server_version\x0015.0\0" in bench.heard(client)
 
 
 def test_forgetting_elsewhere_takes_nothing_from_a_pool(benches: Any) -> None:
