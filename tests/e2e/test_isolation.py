@@ -36,7 +36,6 @@ def test_isolation(make: MakePooler, pg15: Postgres, authority: Authority) -> No
     assert world.done["calls heard"] > 0
 
 
-@pytest.mark.xfail(strict=True, reason="the engines do not know yet that queries of their own end it, too")
 @pytest.mark.parametrize(
     "more", [{}, {"server_check_delay": 0, "server_check_query": "select 1"}], ids=["set", "check"]
 )

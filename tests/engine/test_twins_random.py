@@ -256,6 +256,11 @@ def verb_step(twins: Twins, rng: random.Random) -> None:
     elif choice == 4:
         twins.same("take", lambda e, s: e.take(twins.ids[server][s]))
         twins.check()
+        if rng.random() < 0.5:
+            twins.verb("send", server, query("check"))
+            if answer := twins.servers[server].answer(100):
+                twins.say(server, answer)
+                twins.check()
         twins.verb("park", server)
     elif choice == 5 and rng.random() < 0.3:
         twins.verb("received_eof", rng.choice([server, client]))

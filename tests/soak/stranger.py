@@ -111,14 +111,13 @@ class Stranger:
     async def named(self) -> None:
         """Everybody's statement names are the same; each gets the statement it has prepared under that name."""
         wire, name, parts = await self.connected(), self.dice.choice(NAMES), list[bytes]()
-        if not name or name not in self.texts or self.dice.random() < 0.3:
+        if name not in self.texts or self.dice.random() < 0.3:
             if name in self.texts:
                 parts.append(m.close("S", name))
             self.texts[name] = text = self.dice.choice((SHARED, self.next()))
             sql = SHARED if text == SHARED else f"select '{text}:' || $1::text"
             parts.append(m.message(b"P", m.text(name, self.bytes_of(sql)) + b"\0\0"))
-        # The unnamed one is used at once only: what the pooler itself asks of the server may end it.
-        for _ in range(self.dice.randrange(1, 5) if name else 1):
+        for _ in range(self.dice.randrange(1, 5)):
             expected = []
             for _ in range(self.dice.randrange(1, 4)):
                 value, text = self.next(), self.texts[name]

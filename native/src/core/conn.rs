@@ -200,6 +200,8 @@ pub struct Server {
 }
 
 pub const DIALOGUE_LIMIT: u32 = 1 << 20;
+/// A mark that no client's copy has.
+pub const UNNAMED_UNKNOWN: u64 = u64::MAX;
 
 impl Server {
     pub fn new() -> Self {

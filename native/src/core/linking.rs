@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use super::conn::{Conn, Mode, Role};
+use super::conn::{Conn, Mode, Role, UNNAMED_UNKNOWN};
 use super::link::{Relay, BACKLOG_HIGH};
 use super::types::{ConnId, CoreEvent, PoolId};
 use super::Core;
@@ -92,6 +92,10 @@ impl Core {
         relay.client.partner = server_id;
         relay.server.partner = client_id;
         relay.server.link.begin();
+        if !relay.pooled() {
+            // Nobody looks at what it parses.
+            relay.server.unnamed = UNNAMED_UNKNOWN;
+        }
         relay.throttle();
         let agreed = match (&relay.client.params, &relay.server.agreed) {
             (Some(wanted), Some(agreed)) => Rc::ptr_eq(wanted, agreed),
@@ -376,6 +380,8 @@ impl Relay<'_> {
         }
         let out = self.sw.out(&mut self.shared.buffers);
         self.shared.params.put_query(out, &changes);
+        // A simple Query ends the unnamed statement.
+        self.server.unnamed = 0;
         self.sw.touch(&mut self.shared.touched);
         self.server.link.changes = changes;
         debug_assert!(self.sw.backlog() < BACKLOG_HIGH * 64);

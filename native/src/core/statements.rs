@@ -3,12 +3,11 @@
 use std::mem;
 use std::rc::Rc;
 
+use super::conn::UNNAMED_UNKNOWN;
 use super::link::Relay;
 use super::prepared::{command, Aside, Command, Reparse, Statement, Unnamed, VOID};
 use super::queue::{Act, Entry, Kind, Origin};
 
-/// A mark that no client's copy has.
-const UNNAMED_UNKNOWN: u64 = u64::MAX;
 const DROP_VOID: &[u8] = b"DEALLOCATE \"PGBOUNCER_VOID\"\0";
 
 impl Relay<'_> {

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use super::conn::{Client, Gate, Mode, Role, Server, Wire};
+use super::conn::{Client, Gate, Mode, Role, Server, Wire, UNNAMED_UNKNOWN};
 use super::dialogue::SSL_REQUEST;
 use super::params::ParamSet;
 use super::pool::Pool;
@@ -94,6 +94,8 @@ impl Core {
         conn.wire.touch(&mut self.shared.touched);
         if let Role::Server(server) = &mut conn.role {
             server.bare = data == SSL_REQUEST;
+            // What Python asks ends the unnamed statement, or parses its own.
+            server.unnamed = UNNAMED_UNKNOWN;
             if std::mem::take(&mut server.shut) {
                 self.resume(id);
             }

@@ -22,6 +22,9 @@ MOVING: Final = "moving"
 FROZEN: Final = "frozen"
 CLOSING: Final = "closing"
 
+#: A mark that no client's copy of an unnamed statement has.
+UNNAMED_UNKNOWN: Final = -1
+
 
 class Conn:
     """Both kinds of connection: input not yet parsed, output not yet sent, and the driver's socket."""
@@ -181,7 +184,7 @@ class Server(Conn):
         #: Least recently used first.
         self.cache: dict[Statement, Cached] = {}
         self.void = False
-        #: Serial of the unnamed statement it holds; 0 none, -1 not known. Parses of it in the queue, Syncs before.
+        #: Serial of the unnamed statement it holds; 0 none. Parses of it in the queue, Syncs before.
         self.unnamed = 0
         self.unnamed_waits = 0
         self.unnamed_gen = 0

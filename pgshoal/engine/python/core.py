@@ -17,6 +17,7 @@ from pgshoal.engine.python.conn import (
     LINKING,
     MOVING,
     PARKED,
+    UNNAMED_UNKNOWN,
     WAITING,
     Client,
     Server,
@@ -367,12 +368,17 @@ class Core:
         client.link = server
         server.link = client
         server.idle_us = 0
+        if not pool.pooled:
+            # Nobody looks at what it parses.
+            server.unnamed = UNNAMED_UNKNOWN
         if client.pset is not server.pset:
             sets = self.parameters_table.difference(client, server)
             if sets:
                 client.mode = server.mode = LINKING
                 server.sets = sets
                 server.status = "I"
+                # A simple Query ends the unnamed statement.
+                server.unnamed = 0
                 self.write(server, set_query(sets))
                 return
         client.mode = server.mode = LINKED

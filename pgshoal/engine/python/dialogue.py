@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pgshoal.engine.contract import Event
-from pgshoal.engine.python.conn import FROZEN
+from pgshoal.engine.python.conn import FROZEN, UNNAMED_UNKNOWN
 from pgshoal.engine.python.frames import GSSENC_REQUEST, HEADER, LENGTH, SSL_REQUEST, STARTUP_MAX, STARTUP_MIN
 from pgshoal.engine.python.params import status_pair
 
@@ -74,6 +74,15 @@ def _client_message(core: Core, client: Client) -> None:
         del buffer[: length + 1]
         client.awaiting = True
         core.emit((Event.MESSAGE, client.id, code, payload))
+
+
+def server_asked(core: Core, server: Server, data: bytes) -> None:
+    """Python has sent something: what it asks ends the unnamed statement, or parses one of its own."""
+    server.unnamed = UNNAMED_UNKNOWN
+    server.answer_due = data == SSL_REQUEST
+    if server.answered:
+        server.answered = False
+        server_dialogue(core, server)
 
 
 def server_dialogue(core: Core, server: Server) -> None:

@@ -36,9 +36,9 @@ from pgshoal.engine.python.conn import (
     Server,
 )
 from pgshoal.engine.python.core import Core
-from pgshoal.engine.python.dialogue import client_dialogue, server_dialogue
+from pgshoal.engine.python.dialogue import client_dialogue, server_asked
 from pgshoal.engine.python.driver import EpollDriver
-from pgshoal.engine.python.frames import SERVER_DIALOGUE_LIMIT, SSL_REQUEST
+from pgshoal.engine.python.frames import SERVER_DIALOGUE_LIMIT
 from pgshoal.engine.python.manual import ManualDriver
 from pgshoal.engine.python.pool import Pool
 from pgshoal.engine.python.server import server_input
@@ -208,10 +208,7 @@ class PythonEngine:
             raise RuntimeError(f"send in mode {found.mode}")
         self._core.write(found, bytes(data))
         if isinstance(found, Server):
-            found.answer_due = data == SSL_REQUEST
-            if found.answered:
-                found.answered = False
-                server_dialogue(self._core, found)
+            server_asked(self._core, found, data)
         self._driver.flush()
 
     def close(self, conn: ConnId, data: bytes = b"", reason: str = "") -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pgshoal.engine.python import prepared, renewal
+from pgshoal.engine.python.conn import UNNAMED_UNKNOWN
 from pgshoal.engine.python.frames import CLOSE_COMPLETE, LENGTH, PARSE_COMPLETE, VOID_TEXT, named
 from pgshoal.engine.python.prepared import UnnamedCopy
 from pgshoal.engine.python.queue import (
@@ -68,7 +69,7 @@ def _drop_unnamed(client: Client, server: Server) -> None:
     """A simple Query ends the unnamed statement, if the server gets to look at it."""
     client.unnamed = None
     if server.unnamed:
-        server.unnamed = -1 if server.queue else 0
+        server.unnamed = UNNAMED_UNKNOWN if server.queue else 0
 
 
 def query(core: Core, client: Client, message: bytes) -> None:

@@ -12,3 +12,4 @@ mod rig;
 mod simple;
 mod speed;
 mod statements;
+mod unnamed;
