@@ -14,6 +14,9 @@ from pgshoal.demo import chart, show
 from pgshoal.demo.compare import Load, Outcome
 from pgshoal.demo.pgbench import Report
 
+#: Each test on one engine: see tests/conftest.py.
+SPREAD = True
+
 LOAD = Load("persistent", ("-S",))
 
 

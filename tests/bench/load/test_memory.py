@@ -1,4 +1,4 @@
-"""Loads about the pooler's own memory, on each engine: they yield their figures, and the memory stays bounded."""
+"""Loads about the pooler's own memory: they yield their figures, and it stays bounded on each engine."""
 
 from __future__ import annotations
 
@@ -8,34 +8,32 @@ from pgshoal.bench.load.memory import CopyLoad, IdleLoad, MemoryLoad, WorkersLoa
 from pgshoal.bench.model import Load, Target
 from tests.bench.load.conftest import DIRECT, Staging
 
-
-def one(engine: str) -> Target:
-    """A single worker."""
-    return Target("pgshoal", options=(("engine", engine),))
+#: A single worker on the engine that every machine has.
+ONE = Target("pgshoal", options=(("engine", "python"),))
 
 
 def test_memory_stays_bounded(staging: Staging, engine: str) -> None:
     """An unread result of 2 GB, a COPY that nobody reads and a row of 200 MB each cost less than 16 MB."""
     load = MemoryLoad(patience_s=1.0)
-    with staging(load, one(engine)) as scene:
+    with staging(load, Target("pgshoal", options=(("engine", engine),))) as scene:
         figures = load.run(scene).figures
     assert set(figures) == {"unread_mb", "deaf_mb", "row_peak_mb", "row_after_mb"}
     assert {name: value for name, value in figures.items() if value >= 16} == {}
 
 
-def test_a_copy_is_read_whole(staging: Staging, engine: str) -> None:
+def test_a_copy_is_read_whole(staging: Staging) -> None:
     """Speed and CPU for each MiB come out."""
     load = CopyLoad(10)
-    with staging(load, one(engine)) as scene:
+    with staging(load, ONE) as scene:
         figures = load.run(scene).figures
     assert figures["throughput_mib_s"] > 0
     assert figures["cpu_us_per_mib"] > 0
 
 
-def test_idle_clients_are_all_connected(staging: Staging, engine: str) -> None:
+def test_idle_clients_are_all_connected(staging: Staging) -> None:
     """What one of them needs is a share of what all of them need."""
     load = IdleLoad(100)
-    with staging(load, one(engine)) as scene:
+    with staging(load, ONE) as scene:
         figures = load.run(scene).figures
     assert figures["succeeded"] == 100
     assert figures["bytes_per_client"] >= 0
