@@ -25,7 +25,7 @@ SPREAD = True
 Samples = dict[tuple[str, tuple[str, ...]], float]
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def fleet(pg15: Postgres, engine: str) -> Iterator[Pooler]:
     """Two workers with a page."""
     address = f"127.0.0.1:{free_port()}"
@@ -57,16 +57,27 @@ def scrape(pooler: Pooler) -> Samples:
     }
 
 
+def queries(pooler: Pooler) -> float:
+    """All that were pooled since the start."""
+    return scrape(pooler).get(("pgbouncer_stats_queries_pooled_total", ("app",)), 0)
+
+
+def restarts(pooler: Pooler) -> float:
+    """Of both workers."""
+    found = scrape(pooler)
+    return sum(found["pgshoal_worker_restarts_total", (str(number),)] for number in range(2))
+
+
 def test_the_whole_fleet_is_counted(fleet: Pooler) -> None:
     """Transactions of both workers add up; clients that stay connected are seen wherever they are."""
+    before = queries(fleet)
     with ThreadPoolExecutor(6) as pool:
         sessions = list(pool.map(lambda _: psycopg.connect(fleet.dsn("app", "alice"), autocommit=True), range(6)))
     try:
         for session in sessions:
             for _ in range(5):
                 session.execute("select 1")
-        name = "pgbouncer_stats_queries_pooled_total"
-        until(lambda: scrape(fleet)[name, ("app",)] == 30, "all queries counted")
+        until(lambda: queries(fleet) == before + 30, "all queries counted")
         found = scrape(fleet)
         assert found["pgbouncer_pools_client_active_connections", ("app", "alice")] == 6
         assert found["pgbouncer_used_clients", ()] == 6
@@ -111,26 +122,27 @@ def test_a_worker_that_stands_still(fleet: Pooler) -> None:
 def test_health(fleet: Pooler) -> None:
     """Well while every number is served; not while one is missing."""
     assert get(fleet, "/health")[::2] == (200, "ok\n")
+    before = restarts(fleet)
     os.kill(fleet.worker_pids()[0], signal.SIGKILL)
     until(lambda: get(fleet, "/health")[0] == 503, "one is missing")
     until(lambda: get(fleet, "/health")[0] == 200, "whole again")
-    assert sum(scrape(fleet)["pgshoal_worker_restarts_total", (str(number),)] for number in range(2)) == 1
+    assert restarts(fleet) == before + 1
 
 
 def test_through_an_upgrade(fleet: Pooler) -> None:
     """The new program opens the page again at the same address, and counters go on from where they were."""
+    counted = queries(fleet)
     with psycopg.connect(fleet.dsn("app", "alice"), autocommit=True) as session:
         for _ in range(5):
             session.execute("select 1")
-    name = "pgbouncer_stats_queries_pooled_total"
-    until(lambda: scrape(fleet)[name, ("app",)] == 5, "all queries counted")
+    until(lambda: queries(fleet) == counted + 5, "all queries counted")
     before = fleet.worker_pids()
     with psycopg.connect(fleet.dsn("pgbouncer", "admin"), autocommit=True) as console:
         console.execute("UPGRADE")
 
     def again() -> bool:
         with suppress(OSError):
-            return scrape(fleet)[name, ("app",)] == 5 and not set(before) & set(fleet.worker_pids())
+            return queries(fleet) == counted + 5 and not set(before) & set(fleet.worker_pids())
         return False
 
     until(again, "the page of the new program")
