@@ -114,15 +114,8 @@ class Trouble(Beside):
 Make = Callable[..., list[Row]]
 
 
-@pytest.fixture(scope="module")
-def stand() -> Iterator[Stand]:
-    """One for all tests: the runner prepares it for each run."""
-    with Stand(resolve({}, {}, quick=True)) as made:
-        yield made
-
-
 @pytest.fixture
-def make(stand: Stand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
+def make(stand: Stand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
     """Makes and checks the runs of an experiment of one cell, as the runner does, and returns their rows."""
     monkeypatch.setattr(runner, "Stand", lambda knobs: nullcontext(stand))
 
@@ -137,7 +130,8 @@ def make(stand: Stand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
         assert [row.repeat for row in ended.rows] == list(range(repeats))
         return ended.rows
 
-    return made
+    yield made
+    stand.prepare()
 
 
 def poolers(scene: Scene) -> list[int]:

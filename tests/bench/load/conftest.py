@@ -1,4 +1,4 @@
-"""A stand that the tests of loads share, and scenes on it."""
+"""The stand with what the tests of loads need, and scenes on it."""
 
 from __future__ import annotations
 
@@ -49,11 +49,10 @@ def knobs() -> Knobs:
 
 
 @pytest.fixture(scope="session")
-def stand(knobs: Knobs) -> Iterator[Stand]:
-    """A PostgreSQL with a role that may have two connections at a time."""
-    with Stand(knobs) as made:
-        made.sql("create role few login connection limit 2 in role pg_read_all_data, pg_write_all_data")
-        yield made
+def stand(stand: Stand) -> Stand:
+    """All tests' one, with a role that may have two connections at a time."""
+    stand.sql("create role few login connection limit 2 in role pg_read_all_data, pg_write_all_data")
+    return stand
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import psycopg
@@ -12,13 +11,6 @@ from pgshoal.bench.measure import database
 from pgshoal.bench.measure.database import Database
 from tests.bench.measure.ground import Ground
 from tests.support.postgres import Postgres
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Postgres]:
-    """Nobody else's, as its clients are ended here."""
-    with Postgres(18) as made:
-        yield made
 
 
 def work(conn: psycopg.Connection[Any], times: int) -> None:

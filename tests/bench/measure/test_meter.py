@@ -67,13 +67,6 @@ class Stub:
             self._in.close()
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[Postgres]:
-    """Nobody else's, as it is killed here."""
-    with Postgres(18) as made:
-        yield made
-
-
 @contextmanager
 def stub() -> Iterator[Stub]:
     """A pooler for one test."""
