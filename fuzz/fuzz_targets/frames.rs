@@ -45,7 +45,7 @@ fuzz_target!(|data: &[u8]| {
     assert_eq!(whole, cut);
     talk(data, usize::from(size), false);
     let mut core = Core::new();
-    for state in [data, &[b"PGSM\x01", data].concat()] {
+    for state in [data, &[b"PGSM\x02", data].concat()] {
         if let Some(id) = core.immigrate(1, state) {
             core.ended(id, "");
         }

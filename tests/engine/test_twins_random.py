@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -33,8 +33,9 @@ class Differs(AssertionError):
 class Twins:
     """Two engines, one set of numbers for their connections, and a server behind each server connection."""
 
-    def __init__(self, kinds: tuple[str, str]) -> None:
+    def __init__(self, kinds: tuple[str, str], backend: Callable[[int], Backend] = Backend) -> None:
         self.kinds = kinds
+        self.backend = backend
         self.engines = [MAKERS[kind]() for kind in kinds]
         self.now = START_US
         self.ids: list[list[int]] = []
@@ -99,7 +100,7 @@ class Twins:
         """A server, enrolled."""
         number = self.add([engine.connect("/nowhere", SocketOptions()) for engine in self.engines])
         self.log.append(f"server {number} in pool {pool} with {parameters}")
-        self.servers[number] = Backend(seed)
+        self.servers[number] = self.backend(seed)
         self.each(lambda e, s: e.connected_manual(self.ids[number][s]))
         self.each(lambda e, s: e.enroll(self.ids[number][s], self.pools[pool][s], parameters))
         self.check()

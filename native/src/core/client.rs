@@ -4,6 +4,7 @@ use super::frames::{self, COLLECT_LIMIT, HEADER, PEEK_LIMIT};
 use super::link::{Relay, Turn};
 use super::prepared::{command, Command};
 use super::queue::{Act, Kind, Origin};
+use super::reading;
 
 /// What stands at the front of a client's input.
 #[derive(Debug, PartialEq, Eq)]
@@ -157,6 +158,7 @@ impl Relay<'_> {
                 return Ok(self.stream(data, total, true));
             }
             b'F' => {
+                self.server.link.unsure.note(reading::ALL);
                 self.ask(Kind::FunctionCall, Origin::Forwarded, Act::None);
                 return Ok(self.stream(data, total, true));
             }
@@ -219,6 +221,9 @@ impl Relay<'_> {
         if whole && total <= PEEK_LIMIT + 1 {
             let sql = data[HEADER..total].strip_suffix(b"\0").unwrap_or_default();
             self.note_mentions(sql);
+            if self.pooled() {
+                self.server.link.unsure.note(reading::changes(sql));
+            }
             match if self.pool.tracking() {
                 command(sql)
             } else {
@@ -233,6 +238,7 @@ impl Relay<'_> {
             }
         } else {
             self.mention_all();
+            self.server.link.unsure.note(reading::ALL | reading::END);
         }
         self.ask(Kind::Query, Origin::Forwarded, act);
         Ok(self.stream(data, total, true))
@@ -302,6 +308,7 @@ impl Relay<'_> {
             self.ensure_unnamed();
             if let Some(copy) = self.client.unnamed.clone() {
                 self.note_mentions(&copy.body);
+                self.server.link.unsure.note(copy.changes);
             }
             if let Some(special) = self
                 .client
@@ -322,8 +329,9 @@ impl Relay<'_> {
             self.pool.stats.bind_count += 1;
             if let Some(statement) = known {
                 let alone = self.server.link.is_alone() && !statement.reset;
-                self.ensure(&statement, name);
+                let statement = self.ensure(statement, name);
                 self.note_mentions(&statement.body);
+                self.server.link.unsure.note(statement.changes);
                 if statement.reset {
                     self.server
                         .link
@@ -344,6 +352,10 @@ impl Relay<'_> {
                 return behind + self.stream(&data[behind..], total - behind, true);
             }
         }
+        if !name.is_empty() {
+            // Prepared in SQL, it may be anything.
+            self.server.link.unsure.note(reading::ALL | reading::END);
+        }
         self.ask(Kind::Bind, Origin::Forwarded, Act::None);
         self.stream(data, total, true)
     }
@@ -362,7 +374,7 @@ impl Relay<'_> {
                 if statement.superseded.get() {
                     statement = self.renew(name, &statement);
                 }
-                self.ensure(&statement, name);
+                let statement = self.ensure(statement, name);
                 self.put_server(b'D', &[b"S", &statement.name, b"\0"]);
                 self.ask(kind, Origin::Forwarded, Act::Uses(statement));
                 return Ok(());

@@ -9,6 +9,7 @@ use super::params::{Change, Params};
 use super::pool::{Pool, Pools};
 use super::prepared::{Command, Store};
 use super::queue::{Act, Kind, Origin, Queue};
+use super::reading::Unsure;
 use super::renewal::Batch;
 use super::types::{ConnId, EngineLimits, PoolMode};
 
@@ -42,6 +43,7 @@ pub struct Link {
     /// What the pooler's own SETs are changing.
     pub changes: Vec<Change>,
     pub batch: Batch,
+    pub unsure: Unsure,
 }
 
 impl Default for Link {
@@ -63,6 +65,7 @@ impl Default for Link {
             portals: Vec::new(),
             changes: Vec::new(),
             batch: Batch::default(),
+            unsure: Unsure::default(),
         }
     }
 }
@@ -84,6 +87,7 @@ impl Link {
         self.portals.clear();
         self.changes.clear();
         self.batch.begin();
+        self.unsure.told(false);
     }
 
     /// Nothing runs, and nothing was asked that a new request would join.

@@ -14,6 +14,7 @@ mod params;
 mod pool;
 mod prepared;
 mod queue;
+mod reading;
 mod renewal;
 mod server;
 mod statements;

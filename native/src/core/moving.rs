@@ -4,12 +4,13 @@ use std::rc::Rc;
 
 use super::conn::{Client, Gate, Mode, Role};
 use super::frames;
-use super::prepared::{Command, Names, Unnamed};
+use super::prepared::{sql_of, Command, Names, Unnamed};
+use super::reading::{self, Reading};
 use super::types::{ConnId, CoreEvent, PoolMode, Verb, VerbError};
 use super::Core;
 
 /// What the state begins with; the last byte is its version.
-const MAGIC: &[u8] = b"PGSM\x01";
+const MAGIC: &[u8] = b"PGSM\x02";
 
 const PLAIN: u8 = 1;
 const RESET: u8 = 2;
@@ -90,6 +91,7 @@ impl Core {
         for (name, statement) in names {
             put_block(&mut out, name);
             put_block(&mut out, &statement.body);
+            put_reading(&mut out, &statement.reading);
         }
         put_unnamed(&mut out, client.unnamed.as_deref());
         put_block(&mut out, &conn.wire.pending);
@@ -104,17 +106,23 @@ impl Core {
         client.announced = true;
         client.params = Some(self.shared.params.set_of(&state.params));
         client.names = Names::default();
-        for (name, body) in state.names {
-            client
-                .names
-                .insert(name, self.shared.store.statement(&body));
+        for (name, body, reading) in state.names {
+            let store = &mut self.shared.store;
+            let statement = if reading.is_sure() {
+                store.statement(&body, &reading)
+            } else {
+                store.make(&body, &reading)
+            };
+            client.names.insert(name, statement);
         }
-        client.unnamed = state.unnamed.map(|(body, command)| {
+        client.unnamed = state.unnamed.map(|(body, reading, command)| {
             self.shared.unnamed_made += 1;
             Rc::new(Unnamed {
                 id: self.shared.unnamed_made,
+                changes: reading::changes(sql_of(&body)),
                 body,
                 command,
+                reading,
             })
         });
         let id = self.slots.add(Role::Client(client), self.shared.now);
@@ -129,8 +137,8 @@ impl Core {
 struct State<'a> {
     left: u32,
     params: Vec<(Block, Block)>,
-    names: Vec<(Block, Block)>,
-    unnamed: Option<(Block, Option<Command>)>,
+    names: Vec<(Block, Block, Reading)>,
+    unnamed: Option<(Block, Reading, Option<Command>)>,
     unread: &'a [u8],
 }
 
@@ -143,6 +151,11 @@ fn put_block(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
+fn put_reading(out: &mut Vec<u8>, reading: &Reading) {
+    put_block(out, &reading.strict);
+    put_block(out, &reading.dates);
+}
+
 fn put_unnamed(out: &mut Vec<u8>, unnamed: Option<&Unnamed>) {
     let Some(unnamed) = unnamed else {
         return out.push(0);
@@ -153,6 +166,7 @@ fn put_unnamed(out: &mut Vec<u8>, unnamed: Option<&Unnamed>) {
         Some(Command::Deallocate(_)) => DEALLOCATE,
     });
     put_block(out, &unnamed.body);
+    put_reading(out, &unnamed.reading);
     if let Some(Command::Deallocate(name)) = &unnamed.command {
         put_block(out, name);
     }
@@ -163,8 +177,11 @@ fn read_state(state: &[u8]) -> Option<State<'_>> {
     let rest = &mut rest;
     let left = number(rest)?;
     let params = pairs(rest)?;
-    let names = pairs(rest)?;
-    if !names.iter().all(|(_, body)| is_statement(body)) {
+    let mut names: Vec<(Block, Block, Reading)> = Vec::new();
+    for _ in 0..number(rest)? {
+        names.push((block(rest)?.into(), block(rest)?.into(), reading(rest)?));
+    }
+    if !names.iter().all(|(_, body, _)| is_statement(body)) {
         return None;
     }
     let kind;
@@ -173,12 +190,13 @@ fn read_state(state: &[u8]) -> Option<State<'_>> {
         0 => None,
         PLAIN | RESET | DEALLOCATE => {
             let body: Block = block(rest)?.into();
+            let reading = reading(rest)?;
             let command = match kind {
                 PLAIN => None,
                 RESET => Some(Command::Reset),
                 _ => Some(Command::Deallocate(block(rest)?.into())),
             };
-            Some((body, command)).filter(|(body, _)| is_statement(body))
+            Some((body, reading, command)).filter(|(body, _, _)| is_statement(body))
         }
         _ => return None,
     };
@@ -206,6 +224,13 @@ fn block<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
     let found = rest.get(..length)?;
     *rest = &rest[length..];
     Some(found)
+}
+
+fn reading(rest: &mut &[u8]) -> Option<Reading> {
+    Some(Reading {
+        strict: block(rest)?.into(),
+        dates: block(rest)?.into(),
+    })
 }
 
 fn pairs(rest: &mut &[u8]) -> Option<Vec<(Block, Block)>> {

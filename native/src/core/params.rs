@@ -154,6 +154,11 @@ impl Params {
         }
     }
 
+    /// A set's value of a name in lower case.
+    pub fn value<'a>(&self, set: &'a ParamSet, lower: &[u8]) -> Option<&'a [u8]> {
+        set.get(*self.by_name.get(lower)?)
+    }
+
     pub fn sets(&self) -> usize {
         self.sets.len()
     }
@@ -278,7 +283,8 @@ fn quote(sql: &mut Vec<u8>, value: &[u8]) {
     sql.push(b'\'');
 }
 
-fn occurs(text: &[u8], lower: &[u8]) -> bool {
+/// A word in lower case stands in a text, in any case.
+pub fn occurs(text: &[u8], lower: &[u8]) -> bool {
     let Some(&first) = lower.first() else {
         return false;
     };

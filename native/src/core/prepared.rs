@@ -8,6 +8,8 @@ use std::rc::{Rc, Weak};
 
 use rustc_hash::FxHashMap;
 
+use super::reading::{self, Reading};
+
 /// Parsed with the empty text, so that a DEALLOCATE of it has something to drop.
 pub const VOID: &[u8] = b"PGBOUNCER_VOID";
 
@@ -19,13 +21,17 @@ pub struct Statement {
     pub name: Box<[u8]>,
     /// The Parse body behind the name: text, NUL, types.
     pub body: Box<[u8]>,
+    /// How its text is read, on whatever server.
+    pub reading: Reading,
+    /// What its execution may change of how texts are read.
+    pub changes: u8,
     /// The text is only DEALLOCATE ALL or DISCARD ALL.
     pub reset: bool,
     /// Some pool has another in its place, because the result type has changed.
     pub superseded: Cell<bool>,
 }
 
-/// Statements by exact bytes. A statement lives as long as somebody uses it; afterwards its number is not used again.
+/// Statements by exact bytes and how they are read. A statement lives as long as somebody uses it; afterwards its number is not used again.
 #[derive(Default)]
 pub struct Store {
     hasher: RandomState,
@@ -35,16 +41,16 @@ pub struct Store {
 }
 
 impl Store {
-    pub fn statement(&mut self, body: &[u8]) -> Rc<Statement> {
-        let hash = self.hasher.hash_one(body);
+    pub fn statement(&mut self, body: &[u8], reading: &Reading) -> Rc<Statement> {
+        let hash = self.hasher.hash_one((body, reading));
         let known = self.by_hash.get(&hash).into_iter().flatten();
         if let Some(found) = known
             .filter_map(Weak::upgrade)
-            .find(|one| *one.body == *body)
+            .find(|one| *one.body == *body && one.reading == *reading)
         {
             return found;
         }
-        let statement = self.make(body);
+        let statement = self.make(body, reading);
         if self.by_hash.len() >= self.sweep_at {
             self.sweep();
         }
@@ -56,18 +62,17 @@ impl Store {
     }
 
     /// One under a new name, which is not found by its text.
-    pub fn make(&mut self, body: &[u8]) -> Rc<Statement> {
+    pub fn make(&mut self, body: &[u8], reading: &Reading) -> Rc<Statement> {
         self.made += 1;
-        let reset = body
-            .split(|byte| *byte == 0)
-            .next()
-            .is_some_and(|sql| command(sql) == Some(Command::Reset));
+        let sql = sql_of(body);
         let name = format!("PGBOUNCER_{}", self.made).into_bytes().into();
         Rc::new(Statement {
             number: self.made,
             name,
             body: body.into(),
-            reset,
+            reading: reading.clone(),
+            changes: reading::changes(sql),
+            reset: command(sql) == Some(Command::Reset),
             superseded: Cell::new(false),
         })
     }
@@ -297,6 +302,11 @@ impl Cache {
     }
 }
 
+/// The text of a Parse body.
+pub fn sql_of(body: &[u8]) -> &[u8] {
+    &body[..memchr::memchr(0, body).unwrap_or(body.len())]
+}
+
 /// A client's last unnamed Parse.
 #[derive(Debug)]
 pub struct Unnamed {
@@ -304,6 +314,8 @@ pub struct Unnamed {
     pub id: u64,
     pub body: Box<[u8]>,
     pub command: Option<Command>,
+    pub reading: Reading,
+    pub changes: u8,
 }
 
 /// Both maps as they were before a reset that may fail.
@@ -320,6 +332,7 @@ pub struct Reparse {
     pub name: Box<[u8]>,
     pub existing: Rc<Statement>,
     pub body: Box<[u8]>,
+    pub reading: Reading,
 }
 
 /// SQL that acts on prepared statements, when it is the whole text.
@@ -452,10 +465,35 @@ mod tests {
     #[test]
     fn numbers_are_not_reused() {
         let mut store = Store::default();
-        let one = store.statement(b"select 1\0\0\0");
-        assert!(Rc::ptr_eq(&one, &store.statement(b"select 1\0\0\0")));
+        let one = store.statement(b"select 1\0\0\0", &Reading::default());
+        assert!(Rc::ptr_eq(
+            &one,
+            &store.statement(b"select 1\0\0\0", &Reading::default())
+        ));
         drop(one);
-        assert_eq!(store.statement(b"select 1\0\0\0").number, 2);
+        assert_eq!(
+            store
+                .statement(b"select 1\0\0\0", &Reading::default())
+                .number,
+            2
+        );
+    }
+
+    /// One text that is read in two ways is two statements.
+    #[test]
+    fn readings_are_kept_apart() {
+        let mut store = Store::default();
+        let reading = Reading {
+            strict: b"on\0"[..].into(),
+            ..Reading::default()
+        };
+        let one = store.statement(b"select '\\'\0\0\0", &reading);
+        let other = store.statement(b"select '\\'\0\0\0", &Reading::default());
+        assert_ne!(one.number, other.number);
+        assert!(Rc::ptr_eq(
+            &one,
+            &store.statement(b"select '\\'\0\0\0", &reading)
+        ));
     }
 
     /// The store forgets dead statements.
@@ -463,7 +501,10 @@ mod tests {
     fn the_store_is_swept() {
         let mut store = Store::default();
         for number in 0..1000 {
-            store.statement(format!("select {number}\0\0\0").as_bytes());
+            store.statement(
+                format!("select {number}\0\0\0").as_bytes(),
+                &Reading::default(),
+            );
         }
         assert!(store.len() <= 65);
     }
@@ -473,7 +514,7 @@ mod tests {
     fn the_cache_evicts_the_oldest() {
         let mut store = Store::default();
         let all: Vec<_> = (0..3)
-            .map(|n| store.statement(format!("select {n}\0\0\0").as_bytes()))
+            .map(|n| store.statement(format!("select {n}\0\0\0").as_bytes(), &Reading::default()))
             .collect();
         let mut cache = Cache::default();
         for one in &all {

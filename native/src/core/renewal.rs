@@ -8,6 +8,7 @@ use super::frames::{self, HEADER, PEEK_LIMIT};
 use super::link::Relay;
 use super::prepared::Statement;
 use super::queue::{Act, Kind, Origin};
+use super::reading::Reading;
 
 /// A batch that may have to be sent again is kept up to this length.
 const BATCH_MAX: usize = 8 * 1024;
@@ -174,18 +175,31 @@ fn is_whole(batch: &[u8], statement: &Statement) -> bool {
 
 impl Relay<'_> {
     /// The statement that stands for a text in this pool.
-    pub fn current(&mut self, body: &[u8]) -> Rc<Statement> {
-        let own = self.shared.store.statement(body);
+    fn current(&mut self, body: &[u8], reading: &Reading) -> Rc<Statement> {
+        let own = self.shared.store.statement(body, reading);
         self.pool.heirs.of(&own)
+    }
+
+    /// The statement of a text that is read so; one that nobody else gets if that is not known.
+    pub fn read(&mut self, body: &[u8], reading: &Reading) -> Rc<Statement> {
+        if reading.is_sure() {
+            self.current(body, reading)
+        } else {
+            self.shared.store.make(body, reading)
+        }
     }
 
     /// Whoever prepares the text from now on gets another statement; so does this client, which has been told.
     pub fn supersede(&mut self, old: &Rc<Statement>) {
+        if !old.reading.is_sure() {
+            let heir = self.shared.store.make(&old.body, &old.reading);
+            return self.client.names.replace(old, &heir);
+        }
         old.superseded.set(true);
-        let own = self.shared.store.statement(&old.body);
+        let own = self.shared.store.statement(&old.body, &old.reading);
         let mut heir = self.pool.heirs.of(&own);
         if Rc::ptr_eq(&heir, old) {
-            heir = self.shared.store.make(&old.body);
+            heir = self.shared.store.make(&old.body, &old.reading);
             self.pool.heirs.set(&own, &heir);
         }
         self.client.names.replace(old, &heir);
@@ -194,7 +208,7 @@ impl Relay<'_> {
     /// The client is about to learn what its statement returns now: it may as well have the newest.
     #[cold]
     pub fn renew(&mut self, name: &[u8], old: &Statement) -> Rc<Statement> {
-        let heir = self.current(&old.body);
+        let heir = self.current(&old.body, &old.reading);
         self.client.names.insert(name.into(), heir.clone());
         heir
     }
@@ -279,7 +293,7 @@ impl Relay<'_> {
         // The clock of the query goes on.
         let started = self.server.link.query_start;
         self.server.link.queue.pop();
-        self.ensure(&statement, name);
+        let statement = self.ensure(statement, name);
         let bind = [portal, b"\0", &statement.name, b"\0", &batch[used..total]];
         self.put_server(b'B', &bind);
         self.ask(Kind::Bind, Origin::Forwarded, Act::Uses(statement));

@@ -223,6 +223,7 @@ impl Relay<'_> {
         link.busy = !link.queue.is_empty();
         link.copy_in = false;
         if !link.busy {
+            link.unsure.told(status != b'I');
             self.pool.stats.query_count += 1;
             self.pool.stats.query_time_us +=
                 now.saturating_sub(link.query_start.take().unwrap_or(now));

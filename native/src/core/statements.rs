@@ -5,8 +5,9 @@ use std::rc::Rc;
 
 use super::conn::UNNAMED_UNKNOWN;
 use super::link::Relay;
-use super::prepared::{command, Aside, Command, Reparse, Statement, Unnamed, VOID};
+use super::prepared::{command, sql_of, Aside, Command, Reparse, Statement, Unnamed, VOID};
 use super::queue::{Act, Entry, Kind, Origin};
+use super::reading::{self, Reading};
 
 const DROP_VOID: &[u8] = b"DEALLOCATE \"PGBOUNCER_VOID\"\0";
 
@@ -24,13 +25,15 @@ impl Relay<'_> {
     pub fn parse_named(&mut self, name: &[u8], rest: &[u8]) {
         self.pool.stats.client_parse_count += 1;
         if let Some(existing) = self.client.names.get(name).cloned() {
-            self.ensure(&existing, b"");
+            let reading = self.reading(rest);
+            let existing = self.ensure(existing, b"");
             self.pool.stats.server_parse_count += 1;
             self.put_server(b'P', &[&existing.name, b"\0", rest]);
             let reparse = Reparse {
                 name: name.into(),
                 existing,
                 body: rest.into(),
+                reading,
             };
             self.ask(
                 Kind::Parse,
@@ -39,7 +42,8 @@ impl Relay<'_> {
             );
             return;
         }
-        let statement = self.current(rest);
+        let reading = self.reading(rest);
+        let statement = self.read(rest, &reading);
         self.client.names.insert(name.into(), statement.clone());
         let syncs = self.server.link.syncs;
         let act = Act::Mapped {
@@ -62,26 +66,67 @@ impl Relay<'_> {
         self.evict_surplus();
     }
 
-    /// Sees to it that the server has the statement; `own` is the client's name that is being used.
+    /// Sees to it that the server has the statement, or the one to be used in its place; `own` is the client's name
+    /// that is being used.
     #[inline]
-    pub fn ensure(&mut self, statement: &Rc<Statement>, own: &[u8]) {
-        let syncs = self.server.link.syncs;
-        match self.server.cache.touch(statement.number) {
-            Some(cached) if !cached.stale => {
-                let owned = !own.is_empty() && cached.owner.as_deref() == Some(own);
-                if !cached.uncertain(syncs) || owned {
-                    return;
-                }
-                self.inject_close_stale(statement);
-            }
-            Some(_) => self.inject_close_stale(statement),
-            None => {}
+    pub fn ensure(&mut self, statement: Rc<Statement>, own: &[u8]) -> Rc<Statement> {
+        if self.usable(&statement, own) {
+            return statement;
         }
-        self.inject_parse(statement);
+        self.prepare(statement, own)
     }
 
+    /// The server surely has the statement when the next request reaches it; it becomes the newest.
+    #[inline]
+    fn usable(&mut self, statement: &Statement, own: &[u8]) -> bool {
+        let syncs = self.server.link.syncs;
+        let Some(cached) = self.server.cache.touch(statement.number) else {
+            return false;
+        };
+        let owned = !own.is_empty() && cached.owner.as_deref() == Some(own);
+        !cached.stale && (!cached.uncertain(syncs) || owned)
+    }
+
+    /// Parses a statement here, if it would be read as it was; else another one, or none.
     #[cold]
+    fn prepare(&mut self, statement: Rc<Statement>, own: &[u8]) -> Rc<Statement> {
+        let present = self.reading(&statement.body);
+        if present == statement.reading && present.is_sure() {
+            self.inject_parse(&statement);
+            return statement;
+        }
+        if !own.is_empty() && !statement.reading.has_words_of(&present) {
+            // In other words it would be another text: the server shall say that it has no such statement.
+            if let Some(cached) = self.server.cache.remove(statement.number) {
+                self.inject_close(cached.statement, true);
+            }
+            return statement;
+        }
+        let newer = self.read(&statement.body, &present);
+        if !own.is_empty() {
+            self.client.names.insert(own.into(), newer.clone());
+        }
+        if !self.usable(&newer, own) {
+            self.inject_parse(&newer);
+        }
+        newer
+    }
+
+    /// How this server would read the text of a Parse body now.
+    #[inline]
+    fn reading(&self, body: &[u8]) -> Reading {
+        Reading::of(
+            &self.shared.params,
+            self.server.params.as_deref(),
+            self.server.link.unsure.now,
+            sql_of(body),
+        )
+    }
+
     fn inject_parse(&mut self, statement: &Rc<Statement>) {
+        if self.server.cache.touch(statement.number).is_some() {
+            self.inject_close_stale(statement);
+        }
         self.pool.stats.server_parse_count += 1;
         self.put_server(b'P', &[&statement.name, b"\0", &statement.body]);
         self.ask(
@@ -139,8 +184,14 @@ impl Relay<'_> {
             _ => {}
         }
         let text = if body.is_empty() { rest } else { &body };
+        let reading = self.reading(text);
         let copy = match &self.client.unnamed {
-            Some(copy) if self.server.link.unnamed_in_flight == 0 && *copy.body == *text => {
+            Some(copy)
+                if self.server.link.unnamed_in_flight == 0
+                    && *copy.body == *text
+                    && copy.reading == reading
+                    && reading.is_sure() =>
+            {
                 copy.clone()
             }
             _ => {
@@ -150,6 +201,8 @@ impl Relay<'_> {
                     id,
                     body: text.into(),
                     command: special,
+                    reading,
+                    changes: reading::changes(sql_of(text)),
                 })
             }
         };
@@ -182,7 +235,7 @@ impl Relay<'_> {
         let held = self.server.unnamed;
         match self.client.unnamed.clone() {
             Some(copy) if held == copy.id && !uncertain => {}
-            Some(copy) => {
+            Some(copy) if self.is_readable(&copy) => {
                 self.put_server(b'P', &[b"\0", &copy.body]);
                 let mark_before = mem::replace(&mut self.server.unnamed, copy.id);
                 self.unnamed_sent();
@@ -195,7 +248,7 @@ impl Relay<'_> {
                     },
                 );
             }
-            None if held != 0 => {
+            _ if held != 0 => {
                 self.put_server(b'C', &[b"S\0"]);
                 self.server.unnamed = 0;
                 let act = Act::UnnamedClosed {
@@ -204,8 +257,13 @@ impl Relay<'_> {
                 };
                 self.ask(Kind::Close, Origin::Injected, act);
             }
-            None => {}
+            _ => {}
         }
+    }
+
+    /// The server would find the same words in it.
+    fn is_readable(&self, copy: &Unnamed) -> bool {
+        copy.reading.is_plain() || copy.reading.has_words_of(&self.reading(&copy.body))
     }
 
     /// A simple Query ends the unnamed statement, if the server gets to look at it.
@@ -313,7 +371,7 @@ impl Relay<'_> {
             Act::Unnamed { .. } | Act::UnnamedInjected { .. } => self.unnamed_answered(),
             Act::Reparse(reparse) => {
                 if self.client.names.get(&reparse.name).is_none() {
-                    let statement = self.current(&reparse.body);
+                    let statement = self.read(&reparse.body, &reparse.reading);
                     self.client.names.insert(reparse.name, statement);
                 }
                 self.server.cache.mark_stale(&reparse.existing);

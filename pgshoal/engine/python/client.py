@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pgshoal.engine.python import renewal, requests
+from pgshoal.engine.python import reading, renewal, requests
 from pgshoal.engine.python.conn import FROZEN, LINKED, PARKED
 from pgshoal.engine.python.frames import (
     CLIENT_FIXED,
@@ -188,6 +188,8 @@ def _uncollected(core: Core, client: Client, server: Server, code: int, length: 
     elif code == 0x51:
         requests.long_query(core, client, server)
     else:
+        if code == 0x46:
+            reading.note(server, reading.ALL)
         server.queue.append(PLAIN[FUNCTION] if code == 0x46 else PLAIN[EXECUTE])
     return _stream(client, length, True)
 

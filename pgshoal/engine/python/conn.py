@@ -151,6 +151,8 @@ class Server(Conn):
         "unnamed",
         "unnamed_gen",
         "unnamed_waits",
+        "unsure",
+        "unsure_in_block",
         "void",
         "withheld",
         "xact_us",
@@ -188,6 +190,9 @@ class Server(Conn):
         self.unnamed = 0
         self.unnamed_waits = 0
         self.unnamed_gen = 0
+        #: What requests under way may change of how texts are read; what this transaction has changed.
+        self.unsure = 0
+        self.unsure_in_block = 0
         #: A ParameterDescription has been seen for the head.
         self.described = False
         #: What we have set and must remember: lower-case name -> value, None when not known.

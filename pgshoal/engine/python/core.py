@@ -6,6 +6,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from pgshoal.engine.contract import EngineLimits, Event
+from pgshoal.engine.python import reading
 from pgshoal.engine.python.client import client_input
 from pgshoal.engine.python.conn import (
     CLOSING,
@@ -275,6 +276,7 @@ class Core:
         server.sets = []
         server.batch = None
         server.withheld = b""
+        reading.told(server, False)
 
     def statement_block(self, client: Client, server: Server) -> None:
         """A transaction block in statement mode: both go."""

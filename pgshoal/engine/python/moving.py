@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from pgshoal.engine.python.conn import Client
 from pgshoal.engine.python.frames import LENGTH, named
 from pgshoal.engine.python.prepared import UnnamedCopy
+from pgshoal.engine.python.reading import PLAIN_READING, Reading, changes
 from pgshoal.wire.params import canonical_name
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from pgshoal.engine.python.core import Core
 
 #: What the state begins with; the last byte is its version.
-MAGIC = b"PGSM\x01"
+MAGIC = b"PGSM\x02"
 
 _NONE, _PLAIN, _RESET, _DEALLOCATE = range(4)
 
@@ -38,13 +39,15 @@ def state_of(client: Client) -> bytes:
     values = sorted(client.values.items())
     parts = [MAGIC, LENGTH.pack(client.skip)]
     parts.append(_pairs((_raw(canonical_name(name)), _raw(value)) for name, (_, value) in values))
-    parts.append(_pairs((name, statement.tail) for name, statement in sorted(client.prepared.items())))
+    parts.append(LENGTH.pack(len(client.prepared)))
+    for name, statement in sorted(client.prepared.items()):
+        parts += [_block(name), _block(statement.tail), *map(_block, statement.reading)]
     copy = client.unnamed
     if copy is None:
         parts.append(bytes([_NONE]))
     else:
         kind = _RESET if copy.special is True else _DEALLOCATE if copy.special else _PLAIN
-        parts += [bytes([kind]), _block(copy.message[6:])]
+        parts += [bytes([kind]), _block(copy.message[6:]), *map(_block, copy.reading)]
         if isinstance(copy.special, bytes):
             parts.append(_block(copy.special))
     parts.append(_block(bytes(client.inbuf)))
@@ -74,8 +77,8 @@ class _Reader:
     def pairs(self) -> list[tuple[bytes, bytes]]:
         return [(self.block(), self.block()) for _ in range(self.number())]
 
-    def statement(self) -> bytes:
-        return _statement(self.block())
+    def statement(self) -> tuple[bytes, Reading]:
+        return _statement(self.block()), Reading(self.block(), self.block())
 
     def end(self) -> None:
         if self._at != len(self._data):
@@ -96,18 +99,20 @@ def client_from(core: Core, listener: int, state: bytes) -> Client:
     if reader.take(len(MAGIC)) != MAGIC:
         raise ValueError("not the state of a client, or of another version")
     skip = reader.number()
-    values, names = reader.pairs(), reader.pairs()
+    values = reader.pairs()
+    names = [(reader.block(), *reader.statement()) for _ in range(reader.number())]
     kind = reader.take(1)[0]
-    body = reader.statement() if kind in (_PLAIN, _RESET, _DEALLOCATE) else b""
+    body, how = reader.statement() if kind in (_PLAIN, _RESET, _DEALLOCATE) else (b"", PLAIN_READING)
     special: bool | bytes = reader.block() if kind == _DEALLOCATE else kind == _RESET
     unread = reader.block()
     reader.end()
     if kind > _DEALLOCATE:
         raise ValueError("not the state of a client")
     table = core.parameters_table
-    statements = {
-        name: core.store.get(tail, table.mentioned(tail[: tail.index(0)])) for name, tail in names if _statement(tail)
-    }
+    statements = {}
+    for name, tail, read in names:
+        found = core.store.get if read.sure else core.store.make
+        statements[name] = found(tail, table.mentioned(tail[: tail.index(0)]), read)
     client = Client(core.next_id(), listener)
     client.announced = client.awaiting = True
     client.fresh = client.framing_startup = False
@@ -117,8 +122,9 @@ def client_from(core: Core, listener: int, state: bytes) -> Client:
     client.prepared = statements
     if body:
         core.serial += 1
-        mentions = table.mentioned(body[: body.index(0)])
-        client.unnamed = UnnamedCopy(core.serial, named(b"P", b"", body), special, mentions)
+        text = body[: body.index(0)]
+        message = named(b"P", b"", body)
+        client.unnamed = UnnamedCopy(core.serial, message, special, table.mentioned(text), how, changes(text))
     table.admit(client, [(_text(name), _text(value)) for name, value in values])
     core.conns[client.id] = client
     return client

@@ -9,6 +9,7 @@ from weakref import WeakValueDictionary
 
 from pgshoal.engine.python.frames import CLOSE_UNNAMED, VOID_PARSE, VOID_TEXT, named
 from pgshoal.engine.python.queue import CLOSE, INJECTED, PARSE, Entry
+from pgshoal.engine.python.reading import Reading, changes, reading
 
 if TYPE_CHECKING:
     from pgshoal.engine.python.conn import Client, Server
@@ -46,13 +47,18 @@ def deallocated_name(text: bytes) -> bytes | None:
 class Statement:
     """One text with its parameter types, under one internal name; it lives as long as something refers to it."""
 
-    __slots__ = ("__weakref__", "mentions", "name", "reset", "superseded", "tail")
+    __slots__ = ("__weakref__", "changes", "mentions", "name", "reading", "reset", "superseded", "tail")
 
-    def __init__(self, number: int, tail: bytes, mentions: tuple[str, ...]) -> None:
+    def __init__(self, number: int, tail: bytes, mentions: tuple[str, ...], reading: Reading) -> None:
         self.name = b"PGBOUNCER_%d" % number
         self.tail = tail
         self.mentions = mentions
-        self.reset = is_reset(tail[: tail.index(0)])
+        #: How its text is read, on whatever server.
+        self.reading = reading
+        text = tail[: tail.index(0)]
+        #: What its execution may change of how texts are read.
+        self.changes = changes(text)
+        self.reset = is_reset(text)
         #: Some pool has another in its place, because the result type has changed.
         self.superseded = False
 
@@ -72,35 +78,41 @@ class Cached:
 
 
 class UnnamedCopy(NamedTuple):
-    """A client's last unnamed Parse: a serial number, the message, what it does, the extra names it mentions."""
+    """A client's last unnamed Parse: a serial number, the message, what it does, the extra names it mentions.
+
+    Then how its text was read, and what its execution may change of how texts are read.
+    """
 
     serial: int
     message: bytes
     special: bool | bytes
     mentions: tuple[str, ...]
+    reading: Reading
+    changes: int
 
 
 class Store:
-    """All statements of the process, by text and types."""
+    """All statements of the process, by text and types, and how they are read."""
 
     def __init__(self) -> None:
-        self._by_tail: WeakValueDictionary[bytes, Statement] = WeakValueDictionary()
+        self._known: WeakValueDictionary[tuple[bytes, Reading], Statement] = WeakValueDictionary()
         self._last = 0
 
-    def get(self, tail: bytes, mentions: tuple[str, ...]) -> Statement:
+    def get(self, tail: bytes, mentions: tuple[str, ...], reading: Reading) -> Statement:
         """The statement of this text, made now if there is none."""
-        found = self._by_tail.get(tail)
+        key = (tail, reading)
+        found = self._known.get(key)
         if found is None:
-            found = self._by_tail[tail] = self.make(tail, mentions)
+            found = self._known[key] = self.make(tail, mentions, reading)
         return found
 
-    def make(self, tail: bytes, mentions: tuple[str, ...]) -> Statement:
+    def make(self, tail: bytes, mentions: tuple[str, ...], reading: Reading) -> Statement:
         """One under a new name, which is not found by its text."""
         self._last += 1
-        return Statement(self._last, tail, mentions)
+        return Statement(self._last, tail, mentions, reading)
 
     def __len__(self) -> int:
-        return len(self._by_tail)
+        return len(self._known)
 
 
 def push(server: Server, entry: Entry, message: bytes) -> None:
@@ -138,10 +150,15 @@ def _inject_close(server: Server, statement: Statement, stale: bool) -> None:
     push(server, entry, named(b"C", b"S" + statement.name, b""))
 
 
-def ensure(server: Server, statement: Statement, owner: bytes | None = None) -> None:
-    """Let the server have the statement; `owner` is the client's name that is being used."""
-    if usable(server, statement, owner):
-        return
+def withdraw(server: Server, statement: Statement) -> None:
+    """The server shall not have the statement."""
+    if statement in server.cache:
+        del server.cache[statement]
+        _inject_close(server, statement, True)
+
+
+def inject(server: Server, statement: Statement) -> None:
+    """Parse a statement here."""
     clear_way(server, statement)
     entry = Entry(PARSE, INJECTED)
     entry.statement = statement
@@ -195,15 +212,15 @@ def ensure_unnamed(client: Client, server: Server) -> None:
     """Before a use of the unnamed statement: the server must hold the client's, or none at all."""
     copy = client.unnamed
     held = server.unnamed
-    if copy is None:
+    uncertain = server.unnamed_waits > 0 and server.unnamed_gen != server.gen
+    if copy is not None and held == copy.serial and not uncertain:
+        return
+    if copy is None or not copy.reading.has_words_of(reading(server, copy.message[6:])):
         if held:
             entry = Entry(CLOSE, INJECTED)
             entry.unnamed = (None, held)
             server.unnamed = 0
             push(server, entry, CLOSE_UNNAMED)
-        return
-    uncertain = server.unnamed_waits > 0 and server.unnamed_gen != server.gen
-    if held == copy.serial and not uncertain:
         return
     entry = Entry(PARSE, INJECTED)
     entry.unnamed = (None, held)

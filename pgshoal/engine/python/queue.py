@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from pgshoal.engine.python.prepared import Statement, UnnamedCopy
+    from pgshoal.engine.python.reading import Reading
 
 QUERY: Final = 0
 FUNCTION: Final = 1
@@ -60,8 +61,8 @@ class Entry:
         self.statement: Statement | None = None
         #: Parse, Close: the statement the client's name was mapped to.
         self.mapping: Statement | None = None
-        #: Parse of a name that is mapped: (name, this Parse's own tail, the mapped statement).
-        self.duplicate: tuple[bytes, bytes, Statement] | None = None
+        #: Parse of a name that is mapped: (name, this Parse's own tail, the mapped statement, how the tail is read).
+        self.duplicate: tuple[bytes, bytes, Statement, Reading] | None = None
         #: Injected Close: undone, it leaves a stale statement.
         self.stale = False
         #: Query, Execute: the maps set aside by a reset.
@@ -78,4 +79,3 @@ PLAIN: Final = tuple(Entry(kind, FORWARDED, plain=True) for kind in range(10))
 PLAIN_QUERY: Final = PLAIN[QUERY]
 PLAIN_SYNC: Final = PLAIN[SYNC]
 PLAIN_COPY_END: Final = PLAIN[COPY_END]
-INJECTED_QUERY: Final = Entry(QUERY, INJECTED, plain=True)

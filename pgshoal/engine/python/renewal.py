@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Final
 from pgshoal.engine.python import prepared
 from pgshoal.engine.python.frames import LENGTH, SYNC_MESSAGE, bind_names, error_fields, named
 from pgshoal.engine.python.queue import BIND, DESCRIBE_PORTAL, EXECUTE, FORWARDED, PLAIN, PLAIN_SYNC, SYNC, Entry
+from pgshoal.engine.python.reading import reading
 
 if TYPE_CHECKING:
     from pgshoal.engine.python.conn import Client, Server
     from pgshoal.engine.python.core import Core
     from pgshoal.engine.python.pool import Pool
     from pgshoal.engine.python.prepared import Statement
+    from pgshoal.engine.python.reading import Reading
 
 #: A batch that may have to be sent again is kept up to this length.
 BATCH_MAX: Final = 8 * 1024
@@ -37,21 +39,34 @@ def is_changed(message: bytes) -> bool:
 # Heirs
 
 
-def current(core: Core, pool: Pool, tail: bytes, mentions: tuple[str, ...]) -> Statement:
+def _current(core: Core, pool: Pool, tail: bytes, mentions: tuple[str, ...], how: Reading) -> Statement:
     """The statement that stands for a text in this pool."""
-    own = core.store.get(tail, mentions)
+    own = core.store.get(tail, mentions, how)
     return pool.heirs.get(own, own)
+
+
+def read(core: Core, server: Server, tail: bytes, how: Reading) -> Statement:
+    """The statement of a text that is read so; one that nobody else gets if that is not known."""
+    pool = server.pool
+    assert pool is not None
+    mentions = core.parameters_table.mentioned(tail[: tail.index(0)])
+    if how.sure:
+        return _current(core, pool, tail, mentions, how)
+    return core.store.make(tail, mentions, how)
 
 
 def supersede(core: Core, client: Client, server: Server, old: Statement) -> None:
     """Whoever prepares the text from now on gets another statement; so does this client, which has been told."""
     pool = server.pool
     assert pool is not None
-    old.superseded = True
-    own = core.store.get(old.tail, old.mentions)
-    heir = pool.heirs.get(own, own)
-    if heir is old:
-        heir = pool.heirs[own] = core.store.make(old.tail, old.mentions)
+    if old.reading.sure:
+        old.superseded = True
+        own = core.store.get(old.tail, old.mentions, old.reading)
+        heir = pool.heirs.get(own, own)
+        if heir is old:
+            heir = pool.heirs[own] = core.store.make(old.tail, old.mentions, old.reading)
+    else:
+        heir = core.store.make(old.tail, old.mentions, old.reading)
     for name, statement in client.prepared.items():
         if statement is old:
             client.prepared[name] = heir
@@ -60,8 +75,31 @@ def supersede(core: Core, client: Client, server: Server, old: Statement) -> Non
 def renew(core: Core, client: Client, pool: Pool, name: bytes) -> Statement:
     """The client is about to learn what its statement returns now: it may as well have the newest."""
     old = client.prepared[name]
-    client.prepared[name] = heir = current(core, pool, old.tail, old.mentions)
+    client.prepared[name] = heir = _current(core, pool, old.tail, old.mentions, old.reading)
     return heir
+
+
+def ensure(core: Core, client: Client, server: Server, statement: Statement, own: bytes | None = None) -> Statement:
+    """Let the server have the statement, or the one to be used in its place; `own` is the name that is being used.
+
+    It is parsed here only if it would be read as it was.
+    """
+    if prepared.usable(server, statement, own):
+        return statement
+    present = reading(server, statement.tail)
+    if present == statement.reading and present.sure:
+        prepared.inject(server, statement)
+        return statement
+    if own is not None and not statement.reading.has_words_of(present):
+        # In other words it would be another text: the server shall say that it has no such statement.
+        prepared.withdraw(server, statement)
+        return statement
+    newer = read(core, server, statement.tail, present)
+    if own is not None:
+        client.prepared[own] = newer
+    if not prepared.usable(server, newer, own):
+        prepared.inject(server, newer)
+    return newer
 
 
 def describes(data: bytes, at: int, end: int, statement: Statement) -> bool | None:
@@ -158,7 +196,7 @@ def again(core: Core, client: Client, server: Server, status: int) -> bool:
     server.queue.popleft()
     portal, name, used = names
     total = LENGTH.unpack_from(batch, 1)[0] + 1
-    prepared.ensure(server, statement, name)
+    statement = ensure(core, client, server, statement, name)
     entry = Entry(BIND)
     entry.statement = statement
     prepared.push(server, entry, named(b"B", portal, statement.name + b"\0" + bytes(batch[used:total])))

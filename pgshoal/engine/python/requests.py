@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pgshoal.engine.python import prepared, renewal
+from pgshoal.engine.python import prepared, reading, renewal
 from pgshoal.engine.python.conn import UNNAMED_UNKNOWN
 from pgshoal.engine.python.frames import CLOSE_COMPLETE, LENGTH, PARSE_COMPLETE, VOID_TEXT, named
 from pgshoal.engine.python.prepared import UnnamedCopy
@@ -62,6 +62,7 @@ def long_query(core: Core, client: Client, server: Server) -> None:
     table = core.parameters_table
     if table.extra:
         table.doubt(server, table.extra)
+    reading.note(server, reading.ALL | reading.END)
     server.queue.append(PLAIN_QUERY)
 
 
@@ -82,6 +83,7 @@ def query(core: Core, client: Client, message: bytes) -> None:
     entry = PLAIN_QUERY
     if pool.pooled:
         _drop_unnamed(client, server)
+        reading.note(server, reading.changes(message[5:-1] if message[-1] == 0 else b""))
         if pool.max_prepared and len(message) > 5 and message[5] in b"dD \t\n\r\f\v" and message[-1] == 0:
             text = message[5:-1]
             if prepared.is_reset(text):
@@ -134,14 +136,15 @@ def parse(core: Core, client: Client, message: bytes, name: bytes, tail: bytes) 
     if mapped is not None:
         begin(core, server)
         table.doubt(server, mentions)
-        prepared.ensure(server, mapped)
+        how = reading.reading(server, tail)
+        mapped = renewal.ensure(core, client, server, mapped)
         pool.server_parses += 1
         entry = Entry(PARSE)
-        entry.duplicate = (name, tail, mapped)
+        entry.duplicate = (name, tail, mapped, how)
         _send(server, named(b"P", mapped.name, tail))
         server.queue.append(entry)
         return
-    statement = renewal.current(core, pool, tail, mentions)
+    statement = renewal.read(core, server, tail, reading.reading(server, tail))
     client.prepared[name] = statement
     has = prepared.usable(server, statement)
     begin(core, server, not has)
@@ -175,11 +178,14 @@ def _parse_unnamed(
                 special = dropped
                 message = named(b"P", b"", prepared.rewritten(tail))
     before = client.unnamed
-    if before is not None and not server.unnamed_waits and before.message == message:
+    how = reading.reading(server, message[6:])
+    same = before is not None and before.message == message and before.reading == how and how.sure
+    if before is not None and same and not server.unnamed_waits:
         copy = before
     else:
         core.serial += 1
-        copy = UnnamedCopy(core.serial, message, special, mentions)
+        changes = reading.changes(message[6 : message.index(0, 6)])
+        copy = UnnamedCopy(core.serial, message, special, mentions, how, changes)
     entry = Entry(PARSE)
     entry.unnamed = (before, server.unnamed)
     client.unnamed = copy
@@ -203,16 +209,21 @@ def bind(core: Core, client: Client, portal: bytes, name: bytes, rest: int) -> N
         if client.unnamed is not None:
             special = client.unnamed.special
             mentions = client.unnamed.mentions
+            reading.note(server, client.unnamed.changes)
     elif pool.max_prepared:
         pool.binds += 1
         statement = client.prepared.get(name)
         if statement is not None:
-            prepared.ensure(server, statement, name)
+            statement = renewal.ensure(core, client, server, statement, name)
             name = statement.name
+            reading.note(server, statement.changes)
             special = statement.reset
             mentions = statement.mentions
             entry = Entry(BIND)
             entry.statement = statement
+    if pool.pooled and name and entry.plain:
+        # Prepared in SQL, it may be anything.
+        reading.note(server, reading.ALL | reading.END)
     if mentions:
         core.parameters_table.doubt(server, mentions)
     if special:
@@ -239,7 +250,7 @@ def describe(core: Core, client: Client, message: bytes) -> None:
             if statement is not None:
                 if statement.superseded:
                     statement = renewal.renew(core, client, pool, name)
-                prepared.ensure(server, statement, name)
+                statement = renewal.ensure(core, client, server, statement, name)
                 entry = Entry(DESCRIBE_STATEMENT)
                 entry.statement = statement
                 message = named(b"D", b"S" + statement.name, b"")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pgshoal.engine.python import prepared, renewal
+from pgshoal.engine.python import prepared, reading, renewal
 from pgshoal.engine.python.conn import CLOSING, DIALOGUE, FROZEN, HELD, IDLE, LINKED, LINKING
 from pgshoal.engine.python.dialogue import server_dialogue
 from pgshoal.engine.python.frames import (
@@ -372,6 +372,7 @@ def _ready(core: Core, client: Client, server: Server, status: int) -> None:
     server.copy_in = False
     now = core.now
     if not queue:
+        reading.told(server, status != 0x49)
         pool.queries += 1
         pool.query_time += now - (server.query_us or now)
         server.query_us = 0
@@ -397,10 +398,9 @@ def _advance(core: Core, client: Client, server: Server) -> None:
 def _duplicate_worked(core: Core, client: Client, server: Server, entry: Entry) -> None:
     """A Parse of a mapped name has succeeded: the mapped one had failed, and this server has an odd statement."""
     assert entry.duplicate is not None
-    name, tail, mapped = entry.duplicate
-    if name not in client.prepared and server.pool is not None:
-        mentions = core.parameters_table.mentioned(tail[: tail.index(0)])
-        client.prepared[name] = renewal.current(core, server.pool, tail, mentions)
+    name, tail, mapped, read = entry.duplicate
+    if name not in client.prepared:
+        client.prepared[name] = renewal.read(core, server, tail, read)
     prepared.mark_stale(server, mapped)
 
 

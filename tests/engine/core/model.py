@@ -87,6 +87,9 @@ def _extended(rng: random.Random) -> bytes:
 class Backend:
     """Answers the messages it was sent as PostgreSQL would, roughly, with errors now and then."""
 
+    #: Reports come when nobody has asked for anything.
+    noisy = True
+
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
         self.input = b""
@@ -118,7 +121,7 @@ class Backend:
             parts.append(self._one(kind, body))
             if self.rng.random() < 0.04:
                 parts.append(self.rng.choice([message(b"N", b"note\0"), message(b"A", b"\0\0\0\x01c\0\0")]))
-            if self.rng.random() < 0.02:
+            if self.noisy and self.rng.random() < 0.02:
                 parts.append(parameter_status("TimeZone", self.rng.choice(["UTC", "CET"])))
         return b"".join(parts)
 

@@ -286,7 +286,7 @@ def test_bad_states_are_refused(benches: Where) -> None:
     core.engine.emigrate(client.id)
     state = state_of(core, client.id)
     bad = [state[:cut] for cut in range(len(state))]
-    bad += [state + b"x", state[:4] + b"\x02" + state[5:], state.replace(b"select 1\0", b"select 11")]
+    bad += [state + b"x", state[:4] + b"\x01" + state[5:], state.replace(b"select 1\0", b"select 11")]
     for one in bad:
         with pytest.raises(ValueError, match="state"):
             other.engine.immigrate(-1, 7, one)
@@ -308,4 +308,4 @@ def test_both_kinds_write_the_same() -> None:
         bench.engine.emigrate(client.id)
         states.append(state_of(bench, client.id))
     assert states[0] == states[1]
-    assert states[0].startswith(b"PGSM\x01\0\0\0\0")
+    assert states[0].startswith(b"PGSM\x02\0\0\0\0")

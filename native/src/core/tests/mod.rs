@@ -7,6 +7,7 @@ mod errors;
 mod hostile;
 mod parameters;
 mod pools;
+mod readings;
 mod renewal;
 mod rig;
 mod simple;
