@@ -136,7 +136,6 @@ class Server(Conn):
         "copy_in",
         "decide",
         "described",
-        "ending",
         "enrolled",
         "extras",
         "gen",
@@ -165,8 +164,6 @@ class Server(Conn):
         self.link: Client | None = None
         self.connecting = True
         self.enrolled = False
-        #: The message going by has ended the head of the queue: what it uncovered waits for its last byte.
-        self.ending = False
         #: SSLRequest was sent: one bare byte answers it; then nothing is parsed until Python goes on.
         self.answer_due = False
         self.answered = False

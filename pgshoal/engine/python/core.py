@@ -272,7 +272,6 @@ class Core:
         server.xact_us = 0
         server.unnamed_waits = 0
         server.described = False
-        server.ending = False
         server.sets = []
         server.batch = None
         server.withheld = b""

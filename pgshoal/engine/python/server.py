@@ -264,10 +264,10 @@ def _flow(core: Core, client: Client, server: Server, data: bytes, start: int, a
         _pass(core, client, data, start, at)
         start = at + step
     server.skip, at = server.skip - step, at + step
-    if server.ending and not server.skip:
+    queue = server.queue
+    if not server.skip and queue and (queue[0].origin == SKIPPED or queue[0].kind == COPY_END):
         _pass(core, client, data, start, at)
         start = at
-        server.ending = False
         _settle_head(core, client, server)
     return start, at
 
@@ -288,10 +288,9 @@ def _pass(core: Core, client: Client, data: bytes, start: int, end: int) -> None
 
 
 def _begin(server: Server, verdict: int, length: int) -> None:
-    """From here on the message only has to go by: passed on or swallowed, and at its end the head may go."""
+    """From here on the message only has to go by: passed on or swallowed."""
     server.skip = length + 1
     server.forwarding = verdict in (PASS, END)
-    server.ending = verdict in (END, END_SILENT)
 
 
 def _judge(
@@ -417,8 +416,8 @@ def _settle_head(core: Core, client: Client, server: Server) -> None:
 
 
 def settle_head(core: Core, client: Client, server: Server) -> None:
-    """As after an answer, for a request just added."""
-    if not server.ending:
+    """As after an answer, for a request just added; never inside a message."""
+    if not (server.skip and server.forwarding):
         _settle_head(core, client, server)
 
 

@@ -186,6 +186,19 @@ def test_a_skipped_answer_waits_for_the_whole_message_before_it(core: Bench) -> 
     assert client.heard() == PARAMETERS + row + THREE + IDLE
 
 
+def test_a_skipped_answer_waits_for_what_nobody_asked_for(core: Bench) -> None:
+    """CloseComplete never falls inside a notification that comes in pieces, though nothing stood before it."""
+    client, server = core.linked(query("begin"))
+    server.say(command_complete("BEGIN"), BLOCK)
+    client.heard()
+    call = message(b"A", b"\0\0\0\x01channel\0text\0")
+    core.engine.received(server.id, call[:9])
+    client.say(close("S", "a"))
+    assert client.heard() == call[:9]
+    core.engine.received(server.id, call[9:])
+    assert client.heard() == call[9:] + THREE
+
+
 def test_an_undone_close(core: Bench) -> None:
     """A Close that the server never saw, behind an error, gives the name back."""
     client, server = core.linked()
