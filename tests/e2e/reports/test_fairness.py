@@ -37,12 +37,12 @@ def test_pools_of_one_database_share_its_limit(make_pooler: MakePooler) -> None:
     for thread in threads:
         thread.start()
     deadline = time.monotonic() + 30
-    while sum(done.values()) < 6000 and time.monotonic() < deadline:
+    while sum(done.values()) < 12000 and time.monotonic() < deadline:
         time.sleep(0.05)
     stop.set()
     for thread in threads:
         thread.join()
-    assert sum(done.values()) >= 6000
+    assert sum(done.values()) >= 12000
     assert min(done.values()) * 5 >= sum(done.values()), done
 
 
