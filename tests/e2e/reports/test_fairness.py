@@ -25,10 +25,12 @@ def test_pools_of_one_database_share_its_limit(make_pooler: MakePooler) -> None:
     """Three users under one max_db_connections all make progress: none gets less than a fifth of the work."""
     pooler = make_pooler(max_db_connections=3, default_pool_size=20, auth_type="trust")
     done = {"alice": 0, "bob": 0, "plain_user": 0}
-    stop = threading.Event()
+    stop, ready = threading.Event(), threading.Barrier(5 * len(done), timeout=30)
 
     def work(user: str) -> None:
         with psycopg.connect(pooler.dsn("app", user), autocommit=True) as conn:
+            conn.execute("select 1")
+            ready.wait()  # who comes first has all servers for a while
             while not stop.is_set():
                 conn.execute("select 1")
                 done[user] += 1
