@@ -2,31 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from pgshoal.bench.model import Experiment
 from pgshoal.bench.results import tables, words
-from pgshoal.bench.results.combine import Group
+from pgshoal.bench.results.combine import Counts, Group
 from pgshoal.bench.results.verdicts import verdicts
 from pgshoal.bench.results.words import listed, number
 
 FEW = 6
+NO_CONCLUSION = "No conclusion"
 RATES = ("tps", "units_per_s", "throughput_mib_s")
 Groups = Sequence[Group]
 
 
 def finding(experiment: Experiment, groups: Groups) -> str:
-    """The sentence of an experiment, a general one where it has none of its own; and how much of it is in doubt."""
+    """The sentence of an experiment, a general one where it has none of its own; without a valid run there is none.
+
+    Cells without a valid run say nothing, but that they failed; how many they are is said.
+    """
     if not any(row.figures for group in groups for row in group.rows):
         return "Nothing came out: every run failed."
-    own = OF_EXPERIMENTS.get(experiment.name)
-    said = (own(groups) if own else "") or judged(experiment, groups) or leading(experiment, groups)
     doubtful = sum(not group.valid for group in groups)
+    if doubtful == len(groups):
+        return f"{NO_CONCLUSION}: no run is valid{reasons(groups)}."
+    sure = [group for group in groups if group.valid or not group.counted]
+    own = OF_EXPERIMENTS.get(experiment.name)
+    said = (own(sure) if own else "") or judged(experiment, sure) or leading(experiment, sure)
     if not doubtful:
         return said
-    if doubtful == len(groups):
-        return f"{said} No run is valid.".strip()
     return f"{said} {doubtful} of {len(groups)} cells {'has' if doubtful == 1 else 'have'} no valid run.".strip()
+
+
+def reasons(groups: Groups) -> str:
+    """The checks that runs did not pass, by name."""
+    names = dict.fromkeys(text.partition(":")[0] for group in groups for row in group.rows for text in row.invalid)
+    return f" ({listed(list(names))})" if names else ""
 
 
 def bounds_met(found: Iterable[tuple[Experiment, Groups]]) -> str:
@@ -36,6 +47,8 @@ def bounds_met(found: Iterable[tuple[Experiment, Groups]]) -> str:
     if len(missed) > FEW:
         missed = [*missed[:FEW], f"{len(missed) - FEW} more"]
     open_ = sum(v.met is None for v in every)
+    if every and open_ == len(every):
+        return f"{NO_CONCLUSION}: none of {len(every)} bounds could be judged for want of a valid run."
     said = f"{sum(v.met is True for v in every)} of {len(every)} bounds are met"
     said += f"; missed: {listed(missed)}" if missed else ""
     return (said + (f"; {open_} not judged for want of a valid run" if open_ else "") + ".") if every else ""
@@ -92,13 +105,22 @@ def named(groups: Groups) -> list[tuple[Group, str]]:
     return [(group, group.label if alike else group.first.target) for group in groups]
 
 
+def outcomes(groups: Groups) -> Iterator[tuple[str, Counts | None]]:
+    """What each cell's clients, or attempts, came to; nothing where all of its runs failed."""
+    for group, name in named(groups):
+        counts = group.outcomes()
+        if counts is not None and counts.all:
+            yield name, counts
+        elif group.failed:
+            yield name, None
+
+
 def lost(groups: Groups) -> str:
     """How many clients each target lost."""
     losers, served = [], []
-    for group, name in named(groups):
-        counts = group.outcomes()
-        if counts is None or not counts.all:
-            losers += [f"{name} failed"] if group.failed else []
+    for name, counts in outcomes(groups):
+        if counts is None:
+            losers.append(f"{name} failed")
         elif counts.failed:
             losers.append(f"{name} lost {number(counts.failed)} of {number(counts.all)} clients")
         else:
@@ -166,11 +188,9 @@ def less(ratio: float) -> str:
 
 def arrived(groups: Groups) -> str:
     """Which part of the cancels arrived."""
-    parts = []
-    for group, name in named(groups):
-        counts = group.outcomes()
-        if counts is not None and counts.all:
-            parts.append(f"{number(counts.succeeded)} of {number(counts.all)} by {name}")
+    parts = [
+        f"{number(counts.succeeded)} of {number(counts.all)} by {name}" for name, counts in outcomes(groups) if counts
+    ]
     return f"Cancels that arrived: {listed(parts)}." if parts else ""
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pgshoal.bench.model import Experiment, Metric, Row, Target, Value
 from pgshoal.bench.results.chapters import Run
 from pgshoal.bench.results.combine import gathered
-from pgshoal.bench.results.findings import finding
+from pgshoal.bench.results.findings import bounds_met, finding
 from tests.bench.results.planted import DIRECT, PGBOUNCER, PGSHOAL, run_of
 
 
@@ -28,7 +28,7 @@ def test_of_the_planted_folder(run: Run) -> None:
     assert sentences["connect"].startswith(
         "Connecting for each query, pgbouncer does 1.92 times what direct does, p99 "
     )
-    assert "with 256 clients 4 processes of pgbouncer do 2.40 times the work of one" in sentences["scaling"]
+    assert "with 256 clients 2 processes of pgbouncer do 1.79 times the work of one" in sentences["scaling"]
     assert sentences["scaling"].endswith("1 of 14 cells has no valid run.")
     assert sentences["compare"] == (
         "1 of 3 bounds are met; missed: "
@@ -99,7 +99,33 @@ def test_failed_runs_are_no_news() -> None:
     assert said("connect", replace(run_of("connect", PGSHOAL), error="no")) == "Nothing came out: every run failed."
 
 
-def test_doubt_is_admitted() -> None:
-    """Figures without any valid run say so."""
-    doubtful = replace(row("tomorrow", PGSHOAL, tps=100), invalid=("samples: few",))
-    assert said("tomorrow", doubtful) == "Transactions/s: pgshoal 100. No run is valid."
+def test_without_a_valid_run_there_is_no_conclusion() -> None:
+    """Nothing is compared in words, and no figure is given; the checks are named."""
+    costs = {"none": 10.0, "client": 9.4, "both": 15.0}
+    rows = [row("tls", PGSHOAL, {"tls": side}, tps=99, cpu_us_per_tx=cost) for side, cost in costs.items()]
+    doubtful = [replace(one, invalid=("machine-free: 0 % idle", "steady: no")) for one in rows]
+    assert said("tls", *doubtful) == "No conclusion: no run is valid (machine-free and steady)."
+    assert said("tomorrow", *doubtful) == "No conclusion: no run is valid (machine-free and steady)."
+
+
+def test_what_is_not_valid_is_not_compared() -> None:
+    """A cell without a valid run is left out of the sentence, which says so; one that failed is not forgotten."""
+    wild = replace(row("connect", PGSHOAL, units_per_s=9999), invalid=("steady: no",))
+    rows = (row("connect", DIRECT, units_per_s=10), row("connect", PGBOUNCER, units_per_s=20), wild)
+    assert said("connect", *rows) == (
+        "Connecting for each query, pgbouncer does 2.00 times what direct does. 1 of 3 cells has no valid run."
+    )
+    rows = (row("burst", DIRECT, succeeded=5, failed=0), replace(run_of("burst", PGSHOAL), error="no"))
+    assert said("burst", *rows) == "pgshoal failed; direct lost none. 1 of 2 cells has no valid run."
+
+
+def test_bounds_that_were_not_judged_are_no_conclusion() -> None:
+    """Of several experiments, too."""
+    metric = Metric("cpu_us_per_tx", "µs/tx", {"pgshoal": 1.0}, base="pgbouncer")
+    experiment = Experiment("compare-x", "", "", lambda knobs: (), (metric,))
+    rows = [row("compare-x", target, cpu_us_per_tx=cost) for target, cost in ((PGBOUNCER, 10.0), (PGSHOAL, 20.0))]
+    doubtful = [replace(one, invalid=("steal: much",)) for one in rows]
+    assert bounds_met([(experiment, gathered(doubtful))]) == (
+        "No conclusion: none of 1 bounds could be judged for want of a valid run."
+    )
+    assert bounds_met([(experiment, gathered(rows))]) == "0 of 1 bounds are met; missed: compare-x on pgshoal."
