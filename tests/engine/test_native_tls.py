@@ -5,20 +5,26 @@ from __future__ import annotations
 import os
 import socket
 import ssl
+from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography import x509
 
 from pgshoal.engine.contract import ConnId, Event, TlsSettings
 from tests.engine.rig import OPTIONS, SSL_REQUEST, STARTUP, Rig
-from tests.support.certs import Authority
+from tests.support import plaincerts
+from tests.support.certs import Authority, Certificate
+
+
+def pair_settings(pair: Certificate, **more: Any) -> TlsSettings:
+    """TLS settings with this certificate."""
+    return TlsSettings(certificate_pem=pair.cert.read_bytes(), key_pem=pair.key.read_bytes(), **more)
 
 
 def server_settings(authority: Authority, **more: Any) -> TlsSettings:
     """TLS settings with the authority's server certificate."""
-    return TlsSettings(
-        certificate_pem=authority.server.cert.read_bytes(), key_pem=authority.server.key.read_bytes(), **more
-    )
+    return pair_settings(authority.server, **more)
 
 
 def trusting(authority: Authority) -> ssl.SSLContext:
@@ -151,14 +157,14 @@ def test_nonsense_instead_of_a_handshake_closes(rig: Rig, authority: Authority) 
     assert rig.expect(Event.CLOSED, conn)[2].startswith("tls: ")
 
 
-def connect_tls(rig: Rig, authority: Authority, settings: TlsSettings, name: str) -> tuple[ConnId, ConnId]:
+def connect_tls(rig: Rig, pair: Certificate, settings: TlsSettings, name: str) -> tuple[ConnId, ConnId]:
     """The engine as client of itself: (our connection, the accepted one), both with a handshake begun."""
     server = rig.engine.connect(rig.listener.getsockname(), OPTIONS)
     client = rig.expect_client()[1]
     rig.expect(Event.CONNECTED, server)
     rig.engine.send(server, SSL_REQUEST)
     rig.expect(Event.PACKET, client)
-    accepting = rig.engine.server_context(server_settings(authority))
+    accepting = rig.engine.server_context(pair_settings(pair))
     assert rig.engine.start_tls(client, accepting)
     assert rig.engine.start_tls(server, rig.engine.client_context(settings), name)
     return server, client
@@ -168,7 +174,7 @@ def connect_tls(rig: Rig, authority: Authority, settings: TlsSettings, name: str
 def test_we_verify_chain_and_name(rig: Rig, authority: Authority, name: str) -> None:
     """A good certificate passes; the name is sent as SNI unless it is an address."""
     settings = TlsSettings(ca_pem=authority.ca_file.read_bytes(), verify_chain=True, verify_name=True)
-    server, client = connect_tls(rig, authority, settings, name)
+    server, client = connect_tls(rig, authority.server, settings, name)
     ours, theirs = rig.expect(Event.SECURED, server), rig.expect(Event.SECURED, client)
     assert ours[2:5] == theirs[2:5] == ("TLSv1.3", ours[3], "postgresql")
     assert theirs[5] == ("" if name == "127.0.0.1" else name)
@@ -193,7 +199,7 @@ def test_how_far_a_server_is_verified(
 ) -> None:
     """The chain without the name, both, or neither, as asked."""
     ca_pem = authority.ca_file.read_bytes()
-    server, _ = connect_tls(rig, authority, TlsSettings(ca_pem=ca_pem, **settings), name)  # type: ignore[arg-type]
+    server, _ = connect_tls(rig, authority.server, TlsSettings(ca_pem=ca_pem, **settings), name)  # type: ignore[arg-type]
     if good:
         rig.expect(Event.SECURED, server)
     else:
@@ -204,7 +210,7 @@ def test_an_unknown_authority_is_refused(rig: Rig, authority: Authority) -> None
     """A certificate that another authority has signed does not pass."""
     stranger = Authority()
     settings = TlsSettings(ca_pem=stranger.ca_file.read_bytes(), verify_chain=True)
-    server, client = connect_tls(rig, authority, settings, "localhost")
+    server, client = connect_tls(rig, authority.server, settings, "localhost")
     assert rig.expect(Event.CLOSED, server)[2].startswith("tls: ")
     rig.expect(Event.CLOSED, client)
 
@@ -225,3 +231,120 @@ def test_native_tls_has_no_old_protocols(rig: Rig, authority: Authority) -> None
         pytest.skip("the twin uses OpenSSL, which decides for itself")
     with pytest.raises(ValueError, match=r"TLSv1\.1"):
         rig.engine.server_context(server_settings(authority, versions=("TLSv1.1", "TLSv1.2")))
+
+
+@pytest.mark.parametrize("kind", ["rsa", "p256"])
+@pytest.mark.parametrize("version", ["TLSv1.2", "TLSv1.3"])
+def test_version_1_certificates_where_nothing_is_verified(rig: Rig, tmp_path: Path, kind: str, version: str) -> None:
+    """They are served, and taken from servers."""
+    pair = plaincerts.issue(tmp_path, "old", kind, common_name="localhost", version=1)
+    server, client = connect_tls(rig, pair, TlsSettings(versions=(version,)), "localhost")
+    assert rig.expect(Event.SECURED, server)[2] == version
+    rig.expect(Event.SECURED, client)
+
+
+@pytest.mark.parametrize("version", [1, 3])
+def test_a_key_of_another_certificate_is_refused(rig: Rig, tmp_path: Path, version: int) -> None:
+    """Certificate and key must belong together, in old certificates, too."""
+    one, two = (plaincerts.issue(tmp_path, name, common_name="localhost", version=version) for name in "ab")
+    with pytest.raises(ValueError, match="key"):
+        rig.engine.server_context(pair_settings(Certificate(one.cert, two.key)))
+
+
+def test_a_key_on_p521(rig: Rig, tmp_path: Path) -> None:
+    """The native engines say what kinds of keys they take; the twin has this curve."""
+    settings = pair_settings(plaincerts.issue(tmp_path, "large", "p521", common_name="localhost"))
+    if rig.engine.name == "python":
+        rig.engine.server_context(settings)
+        return
+    for context in (rig.engine.server_context, rig.engine.client_context):
+        with pytest.raises(ValueError, match=r"the key file holds no key that can be used: .*P-521 is not"):
+            context(settings)
+
+
+def judged(rig: Rig, pair: Certificate, ca_file: Path, name: str, *, verify_name: bool = True) -> str:
+    """What the engine says of a server's certificate: "" if it is good."""
+    settings = TlsSettings(ca_pem=ca_file.read_bytes(), verify_chain=True, verify_name=verify_name)
+    server, _ = connect_tls(rig, pair, settings, name)
+    for _ in range(200):
+        for event in rig.seen:
+            if event[0] in (Event.SECURED, Event.CLOSED) and event[1] == server:
+                return "" if event[0] == Event.SECURED else str(event[2])
+        rig.turn()
+    raise AssertionError("no end of the handshake")
+
+
+def test_a_common_name_stands_in_for_alternative_names(rig: Rig, tmp_path: Path, authority: Authority) -> None:
+    """Where the certificate has none of the kind; the chain must be good all the same."""
+    by = plaincerts.signer()
+    ca_file = plaincerts.write_pem(by.certificate, tmp_path / "ca.pem")
+    pair = plaincerts.issue(tmp_path, "named", common_name="db.example", by=by)
+    assert judged(rig, pair, ca_file, "db.example") == ""
+    assert judged(rig, pair, ca_file, "other.example").startswith("tls: ")
+    assert judged(rig, pair, authority.ca_file, "db.example").startswith("tls: ")
+    star = plaincerts.issue(tmp_path, "star", common_name="*.db.example", by=by)
+    assert judged(rig, star, ca_file, "one.db.example") == ""
+    assert judged(rig, star, ca_file, "more.than.db.example").startswith("tls: ")
+    hidden = authority.issue("hidden", "other.example", common_name="db.example")
+    assert judged(rig, hidden, authority.ca_file, "db.example").startswith("tls: ")
+
+
+def test_an_address_as_common_name(rig: Rig, tmp_path: Path) -> None:
+    """It counts on the native engines; the twin's OpenSSL looks for addresses among alternative names alone."""
+    by = plaincerts.signer()
+    ca_file = plaincerts.write_pem(by.certificate, tmp_path / "ca.pem")
+    pair = plaincerts.issue(tmp_path, "address", common_name="127.0.0.1", by=by)
+    assert (judged(rig, pair, ca_file, "127.0.0.1") == "") is (rig.engine.name != "python")
+    assert judged(rig, pair, ca_file, "127.0.0.2").startswith("tls: ")
+
+
+def test_a_common_name_does_not_escape_constraints(rig: Rig, tmp_path: Path) -> None:
+    """An authority that may vouch for some names only vouches for no other by a common name."""
+    allowed = x509.NameConstraints(permitted_subtrees=[x509.DNSName("allowed.example")], excluded_subtrees=None)
+    by = plaincerts.signer(allowed)
+    ca_file = plaincerts.write_pem(by.certificate, tmp_path / "ca.pem")
+    pair = plaincerts.issue(tmp_path, "escaped", common_name="db.example", by=by)
+    assert judged(rig, pair, ca_file, "db.example").startswith("tls: ")
+
+
+def test_version_1_where_certificates_are_verified(rig: Rig, tmp_path: Path, authority: Authority) -> None:
+    """One that is trusted itself is good; below an authority the native engines refuse it, and a stranger's all do."""
+    own = plaincerts.issue(tmp_path, "own", common_name="db.example", version=1)
+    for name, verify_name, good in (("x", False, True), ("db.example", True, True), ("other.example", True, False)):
+        assert (judged(rig, own, own.cert, name, verify_name=verify_name) == "") is good
+    assert judged(rig, own, authority.ca_file, "db.example", verify_name=False).startswith("tls: ")
+    by = plaincerts.signer()
+    ca_file = plaincerts.write_pem(by.certificate, tmp_path / "ca.pem")
+    issued = plaincerts.issue(tmp_path, "issued", common_name="db.example", by=by, version=1)
+    told = judged(rig, issued, ca_file, "db.example")
+    assert told == "" if rig.engine.name == "python" else "UnsupportedCertVersion" in told
+
+
+@pytest.mark.parametrize("version", [1, 3])
+def test_a_forged_handshake_is_refused(rig: Rig, tmp_path: Path, version: int) -> None:
+    """Whoever shows a certificate must hold its key, even where no certificate is verified: bindings rest on it."""
+    pair = plaincerts.issue(tmp_path, "shown", common_name="localhost", version=version)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(pair.cert, pair.key)
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    session = context.wrap_bio(incoming, outgoing, server_side=True)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        server = rig.engine.connect(listener.getsockname(), OPTIONS)
+        rig.expect(Event.CONNECTED, server)
+        peer, _ = listener.accept()
+        rig.clients.append(peer)
+        assert rig.engine.start_tls(server, rig.engine.client_context(TlsSettings(versions=("TLSv1.2",))), "localhost")
+        rig.turn()
+        incoming.write(peer.recv(65536))
+        with pytest.raises(ssl.SSLWantReadError):
+            session.do_handshake()
+        peer.sendall(forged(outgoing.read()))
+        assert "signature" in rig.expect(Event.CLOSED, server)[2].lower()
+
+
+def forged(flight: bytes) -> bytes:
+    """The server's messages up to ServerHelloDone, with one bit of the signature before that turned over."""
+    done = b"\x0e\0\0\0"
+    assert flight.endswith(done)
+    signed = flight.removesuffix(done).removesuffix(b"\x16\x03\x03\0\x04")
+    return signed[:-1] + bytes([signed[-1] ^ 1]) + flight[len(signed) :]

@@ -8,12 +8,16 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::WebPkiClientVerifier;
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{ClientConfig, RootCertStore, ServerConfig, SupportedProtocolVersion};
 
 use super::ciphers;
+use super::der::Outline;
 use super::verify::{AnyClient, ServerJudge};
 
 const ALPN: &[u8] = b"postgresql";
+const KEY_KINDS: &str = "the key file holds no key that can be used: RSA of 2048 to 4096 bits, ECDSA on P-256 or P-384 \
+    and Ed25519 are, P-521 is not";
 
 /// TLS material and policy; PEM bytes, not paths.
 #[derive(Clone, Debug, Default)]
@@ -43,8 +47,7 @@ impl TlsContext {
     /// For connections we accepted.
     pub fn server(settings: &TlsSettings) -> Result<TlsContext, String> {
         let provider = provider(settings)?;
-        let chain = certificates(&settings.certificate_pem, "certificate")?;
-        let key = private_key(&settings.key_pem)?;
+        let pair = pair(settings, &provider)?;
         let builder = ServerConfig::builder_with_provider(provider.clone())
             .with_protocol_versions(&versions(settings)?)
             .map_err(|error| error.to_string())?;
@@ -52,9 +55,7 @@ impl TlsContext {
             Some(verifier) => builder.with_client_cert_verifier(verifier),
             None => builder.with_no_client_auth(),
         };
-        let mut config = builder
-            .with_single_cert(chain, key)
-            .map_err(|error| format!("certificate and key: {error}"))?;
+        let mut config = builder.with_cert_resolver(pair);
         config.alpn_protocols = vec![ALPN.to_vec()];
         // PostgreSQL's clients never resume a session, so tickets would be waste.
         config.send_tls13_tickets = 0;
@@ -70,18 +71,18 @@ impl TlsContext {
             None
         };
         let judge = ServerJudge::new(provider.clone(), roots, settings.verify_name)?;
+        let pair = match settings.certificate_pem.as_slice() {
+            [] => None,
+            _ => Some(pair(settings, &provider)?),
+        };
         let builder = ClientConfig::builder_with_provider(provider)
             .with_protocol_versions(&versions(settings)?)
             .map_err(|error| error.to_string())?
             .dangerous()
             .with_custom_certificate_verifier(Arc::new(judge));
-        let mut config = if settings.certificate_pem.is_empty() {
-            builder.with_no_client_auth()
-        } else {
-            let chain = certificates(&settings.certificate_pem, "certificate")?;
-            builder
-                .with_client_auth_cert(chain, private_key(&settings.key_pem)?)
-                .map_err(|error| format!("certificate and key: {error}"))?
+        let mut config = match pair {
+            None => builder.with_no_client_auth(),
+            Some(pair) => builder.with_client_cert_resolver(pair),
         };
         config.alpn_protocols = vec![ALPN.to_vec()];
         config.resumption = Resumption::disabled();
@@ -141,9 +142,25 @@ fn certificates(pem: &[u8], what: &str) -> Result<Vec<CertificateDer<'static>>, 
     }
 }
 
-fn private_key(pem: &[u8]) -> Result<PrivateKeyDer<'static>, String> {
-    PrivateKeyDer::from_pem_slice(pem)
-        .map_err(|error| format!("the key file is not readable as PEM: {error}"))
+/// Our certificate with its key, which must belong together.
+fn pair(
+    settings: &TlsSettings,
+    provider: &CryptoProvider,
+) -> Result<Arc<SingleCertAndKey>, String> {
+    let chain = certificates(&settings.certificate_pem, "certificate")?;
+    let key = PrivateKeyDer::from_pem_slice(&settings.key_pem)
+        .map_err(|error| format!("the key file is not readable as PEM: {error}"))?;
+    let key = provider
+        .key_provider
+        .load_private_key(key)
+        .map_err(|_| KEY_KINDS)?;
+    // A certificate of version 1 is served as it is; only its key is read from what rustls can parse.
+    let readable = Outline::of(&chain[0]).and_then(|outline| outline.dressed_as_version_3());
+    let first = readable.unwrap_or_else(|| chain[0].clone());
+    CertifiedKey::new(vec![first], key.clone())
+        .keys_match()
+        .map_err(|error| format!("certificate and key: {error}"))?;
+    Ok(Arc::new(CertifiedKey::new(chain, key).into()))
 }
 
 /// Trusted authorities, and the same certificates as they are.

@@ -2,6 +2,7 @@
 
 mod ciphers;
 mod context;
+mod der;
 mod stream;
 mod verify;
 
