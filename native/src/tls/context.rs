@@ -9,7 +9,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::WebPkiClientVerifier;
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
-use rustls::{ClientConfig, RootCertStore, ServerConfig, SupportedProtocolVersion};
+use rustls::{ClientConfig, Error, RootCertStore, ServerConfig, SupportedProtocolVersion};
 
 use super::ciphers;
 use super::der::Outline;
@@ -159,7 +159,10 @@ fn pair(
     let first = readable.unwrap_or_else(|| chain[0].clone());
     CertifiedKey::new(vec![first], key.clone())
         .keys_match()
-        .map_err(|error| format!("certificate and key: {error}"))?;
+        .map_err(|error| match error {
+            Error::InconsistentKeys(_) => "the key does not belong to the certificate".into(),
+            other => format!("certificate and key: {other}"),
+        })?;
     Ok(Arc::new(CertifiedKey::new(chain, key).into()))
 }
 
