@@ -87,7 +87,12 @@ def main(cores: int, pg_cores: int, folder: Path | None) -> int:
     """Prints the projection and how the same method does on the published tables; returns the exit status."""
     out = Console(highlight=False, soft_wrap=True)
     try:
-        measured = read(folder) if folder else newest(Path(resolve({}, os.environ, quick=False).text("results")))
+        results = Path(resolve({}, os.environ, quick=False).text("results"))
+    except ValueError as error:
+        print(f"pgshoal bench plan: {error}", file=sys.stderr)
+        return 2
+    try:
+        measured = read(folder) if folder else newest(results)
     except (OSError, ValueError) as error:
         print(f"pgshoal bench plan: {error}", file=sys.stderr)
         return 1

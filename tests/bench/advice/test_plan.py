@@ -170,6 +170,13 @@ def test_without_any_run_the_tables_are_still_checked(
     assert f"{S2.at(16, 256).rate:,.0f}" in text
 
 
+def test_a_bad_variable_is_a_mistake(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is named, and told apart from a failure."""
+    monkeypatch.setenv("UNITS", "abc")
+    assert plan.main(8, 16, None) == 2
+    assert "UNITS: 'abc' is no whole number" in capsys.readouterr().err
+
+
 def test_a_folder_without_cpu_times_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """So is one that is none."""
     assert plan.main(8, 16, tmp_path) == 1
