@@ -85,7 +85,7 @@ HEADINGS = ("workers", "limit", "transactions/s", "nine of ten", "PostgreSQL, co
 
 def main(cores: int, pg_cores: int, folder: Path | None) -> int:
     """Prints the projection and how the same method does on the published tables; returns the exit status."""
-    out = Console(highlight=False, soft_wrap=True)
+    out = terminal.patient(highlight=False, soft_wrap=True)
     try:
         results = Path(resolve({}, os.environ, quick=False).text("results"))
     except ValueError as error:

@@ -41,7 +41,7 @@ def files_of(run: Run) -> Path:
 
 def main(dirs: Sequence[Path]) -> int:
     """`pgshoal bench report`: redraws each folder, compares them when there are several; the exit status."""
-    console = Console()
+    console = terminal.patient()
     runs = []
     try:
         for folder in dirs:
