@@ -53,7 +53,7 @@ class Stand:
         self.scram_secret = ""  # of bench_scram, as a user list has it; empty when there is no such role
         self._given = (host or "127.0.0.1", port or knobs.int("pg_port"))
         self._given_pid: int | None = None
-        self._strangers: frozenset[int] = frozenset()
+        self.strangers: frozenset[int] = frozenset()  # backends that a given PostgreSQL had before we came
         self._filled: dict[What, int] = {}
         self._touched: set[What] = set()
         self._stack = ExitStack()
@@ -114,7 +114,7 @@ class Stand:
     def _look_at_given(self) -> None:
         with self.connect() as conn:
             self._given_pid = local_postmaster(conn)
-            self._strangers = frozenset(row[0] for row in conn.execute(BACKENDS, (APPLICATION,)).fetchall())
+            self.strangers = frozenset(row[0] for row in conn.execute(BACKENDS, (APPLICATION,)).fetchall())
         self.server_tls = self.tls_folder is not None and self.sql("show ssl") == "on"
         self._stack.callback(self._drop_tables)
 
@@ -179,7 +179,7 @@ class Stand:
         return [
             f"{user} from {address} ({application or 'no application_name'}, {state}, process {pid})"
             for pid, user, application, address, state in rows
-            if pid not in self._strangers and state not in tolerated
+            if pid not in self.strangers and state not in tolerated
         ]
 
     def fill(self, what: What, size: int) -> None:

@@ -145,7 +145,8 @@ def line(row: Row) -> str:
     if row.error:
         return f"{where}: failed: {first_line(row.error)}"
     shown = [f"{title(name)} {number(row.figures[name])}" for name in HEADLINES if name in row.figures]
-    return f"{where}: {'; '.join(shown)}" + "".join(f"; invalid: {reason}" for reason in row.invalid)
+    doubts = [f"; invalid: {reason}" for reason in row.invalid] + [f"; not checked: {one}" for one in row.unchecked]
+    return f"{where}: {'; '.join(shown)}{''.join(doubts)}"
 
 
 def clock(seconds: float) -> str:

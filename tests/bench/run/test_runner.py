@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from pgshoal.bench.knobs import Knobs
+from pgshoal.bench.measure.meter import Measured
 from pgshoal.bench.model import Cell, ClientOutcome, NotHere, Outcome, Scene, Target
 from pgshoal.bench.results.book import Book
-from tests.bench.run.scripted import DIRECT, POOLED, Notes, ScriptedLoad, cell, experiment, notes, work
+from tests.bench.run.scripted import DIRECT, POOLED, Notes, ScriptedLoad, ScriptedMeter, cell, experiment, notes, work
 
 __all__ = ["notes"]
 FLEET = Target("pgshoal", 4)
@@ -140,6 +141,32 @@ def test_a_resumed_run_makes_again_what_failed(notes: Notes, tmp_path: Path) -> 
     again = work(notes, tmp_path, one, resume=True)
     assert again.all_well
     assert len(again.rows) == 1
+
+
+def test_a_run_that_lost_its_database_is_a_failure_and_made_again(
+    notes: Notes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its row is kept, the status says so, and a resumed run makes it once more; other invalid runs stay."""
+    ends = [1.0, 0.0, 0.0]
+
+    def measured(meter: ScriptedMeter, outcome: Outcome) -> Measured:
+        return Measured({"postgres_ended": ends.pop(0), "transactions": 5.0}, {}, {})
+
+    monkeypatch.setattr(ScriptedMeter, "measured", measured)
+    one = experiment("one", cell("one", POOLED), cell("one", DIRECT), checks=("alive", "samples"))
+    assert not work(notes, tmp_path, one).all_well
+    again = work(notes, tmp_path, one, resume=True)
+    assert again.all_well
+    assert [[reason.partition(":")[0] for reason in row.invalid] for row in again.rows] == [["samples"], ["samples"]]
+    assert ends == []
+
+
+def test_a_check_that_could_not_be_made_stands_in_the_row(notes: Notes, tmp_path: Path) -> None:
+    """So that a run which PostgreSQL's count did not confirm is told from one that it did."""
+    load = ScriptedLoad(lambda scene: Outcome({"tps": 1.0, "sent_in_all": 5.0}, 300))
+    (row,) = work(notes, tmp_path, experiment("one", cell("one", POOLED, load), checks=("counts",))).rows
+    assert (row.invalid, row.unchecked) == ((), ("counts: commits could not be had",))
+    assert Book(tmp_path).rows() == [row]
 
 
 def test_targets_are_closed_after_each_run_unless_they_are_kept_up(notes: Notes, tmp_path: Path) -> None:
