@@ -66,10 +66,13 @@ def of_verdicts(title: str, found: Sequence[verdicts.Verdict]) -> RichTable:
 
 
 def plain(title: str, content: tables.Table) -> RichTable:
-    """A table without frames and without lines; on narrow terminals headings and words wrap, numbers never do."""
+    """A table without frames and without lines; on narrow terminals headings and words wrap, numbers never do.
+
+    The words of a heading are never broken: names of folders are such.
+    """
     out = RichTable(title=Text(title), title_justify="left", box=box.SIMPLE, padding=(0, 1, 0, 0), pad_edge=False)
     for at, heading in enumerate(content.headings):
-        longest = max((len(line[at]) for line in content.lines), default=0)
+        longest = max(len(word) for word in (*heading.split(), *(line[at] for line in content.lines), ""))
         if at < content.texts:
             word = max((len(word) for line in content.lines for word in line[at].split()), default=0)
             out.add_column(heading, overflow="fold", min_width=min(word, WORD_MOST))
