@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from types import MappingProxyType
 from typing import Final, Literal
 
@@ -119,16 +120,22 @@ def number(text: str) -> float:
     return value
 
 
-def _common(name: str, kind: Kind, full: str, quick: str | None, text: str, *env: str, least: float = 0) -> Knob:
-    return Knob(name, kind, full, full if quick is None else quick, env, text, common=True, least=least)
+def _made(
+    common: bool,
+    name: str,
+    kind: Kind,
+    full: str,
+    quick: str | None,
+    text: str,
+    *env: str,
+    least: float = 0,
+    most: float = math.inf,
+) -> Knob:
+    return Knob(name, kind, full, full if quick is None else quick, env, text, common, least, most)
 
 
-def _own(name: str, kind: Kind, full: str, quick: str | None, text: str, *env: str, least: float = 0) -> Knob:
-    return Knob(name, kind, full, full if quick is None else quick, env, text, least=least)
-
-
-def _port(name: str, value: str, text: str, least: float = 0) -> Knob:
-    return Knob(name, "int", value, value, (name.upper(),), text, common=True, least=least, most=PORT_MOST)
+_common, _own = partial(_made, True), partial(_made, False)
+_port = partial(_common, most=PORT_MOST)
 
 
 #: The quick value None is the full one.
@@ -153,13 +160,13 @@ TABLE: Final[Sequence[Knob]] = (
     _common("budget", "int", "128", "32", "server connections in all, divided among the processes", least=1),
     Knob("pin", "flag", "off", "off", (), "bind each pooler process to a processor", common=True),
     _common("pg_host", "text", "", None, "a PostgreSQL that runs already; empty: the kit starts one", "PG_HOST"),
-    _port("pg_port", "5432", "port of that PostgreSQL", least=1),
+    _port("pg_port", "int", "5432", None, "port of that PostgreSQL", "PG_PORT", least=1),
     _common("pg_user", "text", "postgres", None, "role on that PostgreSQL", "PG_USER"),
     Knob("pg_password", "text", "", "", ("PG_PASSWORD",), "password of that role", common=True, secret=True),
     _common("pg_database", "text", "postgres", None, "database there, with room for tables", "PG_DATABASE"),
-    _port("direct_port", "0", "port of that PostgreSQL, when it is not pg_port"),
+    _port("direct_port", "int", "0", None, "port of that PostgreSQL, when it is not pg_port", "DIRECT_PORT"),
     _common("pooler_host", "text", "127.0.0.1", None, "host of a pooler that runs already", "POOLER_HOST"),
-    _port("pooler_port", "0", "port of that pooler; 0: there is none"),
+    _port("pooler_port", "int", "0", None, "port of that pooler; 0: there is none", "POOLER_PORT"),
     _common("pgbouncer", "text", "", None, "program of PgBouncer; empty: found or fetched", "PGBOUNCER"),
     # What pooling buys: connect, burst, backends.
     _own(

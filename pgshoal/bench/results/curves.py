@@ -133,7 +133,7 @@ def ticks_of_x(axis: Axes, values: Sequence[float]) -> None:
 def latency(chart: Chart, groups: Sequence[Group], colours: paint.Colours) -> Figure | None:
     """The distributions of all samples: each further nine of the percentile takes the same width.
 
-    Panels have the same scale of latency, so that they can be compared.
+    Panels have the same scales, so that they can be compared.
     """
     shown = [group for group in groups if group.curve is not None and len(group.curve) > 1]
     if not shown:
@@ -142,9 +142,9 @@ def latency(chart: Chart, groups: Sequence[Group], colours: paint.Colours) -> Fi
     figure, axes = paint.canvas(chart.title, len(panels), 0.5 + 2.5 * len(panels))
     low, high = 0.9 * lowest(shown), 1.1 * max(float(g.curve[-1]) for g in shown if g.curve is not None)
     ticks_y = paint.steps_of_log(low, high)
+    most = max(len(group.curve) for group in shown if group.curve is not None)
     for axis, (variant, members) in zip(axes, panels.items(), strict=True):
         ends = []
-        most = max(len(group.curve) for group in members if group.curve is not None)
         for group in members:
             curve = np.maximum(np.asarray(group.curve), LEAST_MS)
             colour, dash, strength = colours[group.target], paint.dash(group, shown), paint.strength(group)

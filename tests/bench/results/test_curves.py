@@ -54,7 +54,7 @@ def test_distributions_without_valid_runs_are_pale(run: Run) -> None:
 def test_panels_of_latency_have_one_scale(run: Run) -> None:
     """So that crowds can be compared."""
     one, other = drawn(Chart("latency", "Latency"), cells(run, "scaling")).axes
-    assert one.get_ylim() == other.get_ylim()
+    assert (one.get_xlim(), one.get_ylim()) == (other.get_xlim(), other.get_ylim())
 
 
 def test_distributions_end_at_their_largest_samples(run: Run) -> None:

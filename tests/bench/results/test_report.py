@@ -12,7 +12,8 @@ import pytest
 
 from pgshoal.bench.results import page, report
 from pgshoal.bench.results.book import Book
-from pgshoal.bench.results.chapters import Run, read
+from pgshoal.bench.results.chapters import Chapter, Part, Run, read, undeclared
+from pgshoal.bench.results.combine import gathered
 from pgshoal.bench.results.tables import Table
 from tests.bench.results.planted import DIRECT, declarations, plant, run_of
 
@@ -153,6 +154,13 @@ def test_words_of_rows_are_no_markup(tmp_path: Path) -> None:
     text = report.write(tmp_path, {}).read_text()
     assert "<script>" not in text
     assert "&lt;script&gt;alert(1)&lt;/script&gt; [red]" in text
+
+
+def test_a_chapter_says_nothing_twice() -> None:
+    """Experiments of which the same is to be said share the sentence."""
+    doubtful = gathered([replace(run_of("x", DIRECT), figures={"tps": 1.0}, invalid=("steal: much",))])
+    part = Part(undeclared("x"), doubtful)
+    assert Chapter("x", [part, part]).finding == "No conclusion: no run is valid (steal)."
 
 
 def test_cells_left_out_for_one_reason_are_one_line() -> None:
