@@ -189,6 +189,21 @@ def test_targets_are_closed_after_each_run_unless_they_are_kept_up(notes: Notes,
     assert notes.seen.count("open pgshoal x4") == 2
 
 
+def test_targets_that_are_kept_up_go_with_their_server(notes: Notes, tmp_path: Path) -> None:
+    """A server that was killed is prepared anew before the next run, which gets a target of its own."""
+    killed: list[bool] = []
+
+    def act(scene: Scene) -> Outcome:
+        if not killed:
+            killed.append(True)
+            vars(scene.stand)["postmaster_pid"] = None
+        return Outcome({"tps": 1.0}, 300)
+
+    work(notes, tmp_path, experiment("one", cell("one", POOLED, ScriptedLoad(act)), keep_up=True), repeats="3")
+    steps = [line for line in notes.seen if line.startswith(("prepare", "open", "close"))]
+    assert steps == ["prepare", "open pgshoal", "close pgshoal"] * 2
+
+
 def test_a_slow_run_is_found_when_all_repeats_are_made(notes: Notes, tmp_path: Path) -> None:
     """The check over repeats marks the planted one and leaves the others; other checks are made at once."""
     rates = [100.0, 50.0, 101.0]
