@@ -24,9 +24,9 @@ LEGEND_MOST = 3  # words of a legend that have room beside each other
 NAMES = {"pgbouncer": "PgBouncer", "pgshoal": "pgshoal", "address": "pooler"}
 
 
-def empty(heading: str, rungs: float) -> tuple[Figure, Axes]:
-    """A figure for so many rungs, the first on top, without axes."""
-    figure, (axis,) = paint.canvas(heading, height_in=0.6 + RUNG_IN * rungs)
+def empty(heading: str, rungs: float, below: float) -> tuple[Figure, Axes]:
+    """A figure for so many rungs, the first on top, without axes; with room below for as much as so many would take."""
+    figure, (axis,) = paint.canvas(heading, height_in=0.6 + RUNG_IN * (rungs + below))
     axis.set_ylim(rungs - 0.15, -0.5)
     axis.set_yticks([])
     axis.set_xticks([])
@@ -35,15 +35,15 @@ def empty(heading: str, rungs: float) -> tuple[Figure, Axes]:
     return figure, axis
 
 
-def ladder(heading: str, groups: Sequence[Group]) -> tuple[Figure, Axes, list[float]]:
+def ladder(heading: str, groups: Sequence[Group], below: float = 0) -> tuple[Figure, Axes, list[float]]:
     """One rung for each cell, under a line for each variant; the heights of the bars."""
     panels = by_variant(groups)
     headed = len(panels) > 1 or any(panels)
-    figure, axis = empty(heading, len(groups) + (HEADING_RUNGS * len(panels) if headed else 0))
+    figure, axis = empty(heading, len(groups) + (HEADING_RUNGS * len(panels) if headed else 0), below)
     at, y = [], 0.0
     for variant, members in panels.items():
         if headed:
-            axis.text(0, y, variant, fontsize=9, fontweight="bold", color=paint.light("soft"), va="center")
+            axis.text(0, y + 0.15, variant, fontsize=9, fontweight="bold", color=paint.light("soft"), va="center")
             y += HEADING_RUNGS
         for group in members:
             mark = "" if group.valid else " (no valid run)"
@@ -81,7 +81,7 @@ def cpu(chart: Chart, groups: Sequence[Group], colours: paint.Colours) -> Figure
     shown = [group for group in groups if group.cores()]
     if not shown:
         return None
-    figure, axis, at = ladder(f"{chart.title}: cores in use", shown)
+    figure, axis, at = ladder(f"{chart.title}: cores in use", shown, below=1)
     most = max(sum(group.cores().values()) for group in shown) or 1.0
     for y, group in zip(at, shown, strict=True):
         left = 0.0
