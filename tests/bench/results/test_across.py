@@ -70,7 +70,7 @@ def test_an_experiment_without_common_cells_has_no_table(runs: list[Run]) -> Non
 def test_names_of_folders_are_not_broken(runs: list[Run]) -> None:
     """However narrow the terminal is."""
     out = StringIO()
-    console = Console(file=out, width=60)
+    console = Console(file=out, width=40)
     for title, table in tables(runs):
         console.print(terminal.of_table(title, table))
     assert "2026-11-30-200000" in out.getvalue()
