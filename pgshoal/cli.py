@@ -85,16 +85,23 @@ def check(
         bool, typer.Option("--live", help="Ask the servers for max_connections; 1 if not all fits, 2 if one is silent.")
     ] = False,
 ) -> None:
-    """Validate FILE and show what is in effect."""
-    from pgshoal.config.check import check as examine
+    """Validate FILE as a start would, and show what is in effect."""
+    from pgshoal.config.check import report_on
+    from pgshoal.config.load import load
     from pgshoal.errors import ConfigError
+    from pgshoal.fleet.rehearsal import rehearse
 
     try:
-        report = examine(file, show_all=every)
+        config = load(file)
     except (ConfigError, OSError) as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(1) from None
-    for line in report.lines():
+    found = rehearse(config)
+    for wrong in found.errors:
+        typer.echo(str(wrong), err=True)
+    if found.errors:
+        raise typer.Exit(1)
+    for line in report_on(config, every, found.warnings).lines():
         typer.echo(line)
     if live:
         from pgshoal.fleet.outlook import main as look_ahead

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 Severity = Literal["FATAL", "ERROR"]
+
+#: How surrogateescape keeps a byte that is no UTF-8.
+_BYTE: Final = re.compile("[\udc80-\udcff]")
 
 PROTOCOL_VIOLATION = "08P01"
 """The SQLSTATE of nearly every refusal, as PgBouncer sends it."""
@@ -34,7 +38,16 @@ class ConfigError(Exception):
 
 def printable(text: str) -> str:
     """Text that any terminal or log can take: bytes that were not UTF-8, and control characters, are escaped."""
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+    shown = escape_bytes(text)
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in shown)
+
+
+def escape_bytes(text: str) -> str:
+    r"""Bytes that were not UTF-8 as \xff; what is left can be encoded."""
+    if text.isascii():
+        return text
+    shown = _BYTE.sub(lambda found: f"\\x{ord(found[0]) - 0xDC00:02x}", text)
+    return shown.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,6 +45,18 @@ def test_check_a_bad_file(tmp_path: Path) -> None:
     assert f"{path}:5: pool_mode = swimming: must be one of session, transaction, statement" in done.stderr
 
 
+def test_check_a_file_that_would_not_start(tmp_path: Path) -> None:
+    """What can be read but not be used is named in the same way, all of it, and nothing else is printed."""
+    path = tmp_path / "bad.ini"
+    path.write_text(GOOD + "user = no such\nserver_tls_ca_file = /nowhere\n")
+    done = pgshoal("check", str(path))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.splitlines() == [
+        f"{path}:6: server_tls_ca_file = /nowhere: No such file or directory",
+        f"{path}:5: user = no such: there is no such account",
+    ]
+
+
 @pytest.mark.parametrize("arguments", [("run",), ("swim",), ("run", "a", "b"), ("check", "x", "--nope")])
 def test_mistakes_on_the_command_line(arguments: tuple[str, ...]) -> None:
     """A wrong call is exit status 2 with one readable line, never a traceback."""

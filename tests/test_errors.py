@@ -39,6 +39,7 @@ def test_printable_text_can_be_encoded_and_printed(text: str) -> None:
     """No control character and no undecodable byte passes through to a terminal."""
     shown = printable(text + "\udcff\x1b")
     assert shown.isprintable()
+    assert shown.endswith(r"\xff\x1b")
     shown.encode("utf-8")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -10,12 +11,14 @@ from typing import Annotated, Any, Final
 import typer
 
 from pgshoal.bench.experiments import EXPERIMENTS
-from pgshoal.bench.knobs import KNOBS, Knob
+from pgshoal.bench.knobs import KNOBS, Knob, resolve
+from pgshoal.bench.run.matrix import wanted
 from pgshoal.bench.run.session import Request, measure
 
 QUICK: Final = "A small size: each experiment takes less than a minute."
 STRICT: Final = "A missed target of compare is a failure."
 RESUME: Final = "Go on with what this folder holds; same options."
+MISTAKE: Final = 2  # the exit status; nothing has been started
 OWN, COMMON = "Knobs of this experiment", "Knobs of all experiments"
 METAVARS: Final = {"int": "N", "float": "N", "text": "TEXT", "ints": "N,N", "texts": "TEXT,TEXT", "flag": "on|off"}
 
@@ -50,7 +53,13 @@ def measuring(names: tuple[str, ...], own: Iterable[str]) -> Callable[..., None]
     """A command that runs experiments; its options are the knobs that matter to them."""
 
     def act(quick: bool, strict: bool, resume: Path | None, **given: str | None) -> None:
-        raise typer.Exit(measure(Request(names, given, quick, strict, resume)))
+        request = Request(names, given, quick, strict, resume)
+        try:
+            judge(request)
+        except ValueError as error:
+            typer.echo(f"pgshoal bench: {error}", err=True)
+            raise typer.Exit(MISTAKE) from None
+        raise typer.Exit(measure(request))
 
     common = [name for name, knob in KNOBS.items() if knob.common]
     options = [
@@ -62,6 +71,18 @@ def measuring(names: tuple[str, ...], own: Iterable[str]) -> Callable[..., None]
     ]
     vars(act)["__signature__"] = inspect.Signature(options)
     return act
+
+
+def judge(request: Request) -> None:
+    """ValueError for a bad value of an option or a variable, and for targets of which no experiment has any."""
+    knobs = resolve(request.options, os.environ, request.quick)
+    every = [cell for name in request.names for one in EXPERIMENTS[name] for cell in one.cells(knobs)]
+    if not every:
+        raise ValueError(f"nothing is left to run: --only {knobs.text('only')} names no case of this size")
+    if not wanted(every, knobs):
+        kinds = ", ".join(dict.fromkeys(cell.target.kind for cell in every))
+        asked_for = ",".join(knobs.texts("targets"))
+        raise ValueError(f"nothing is left to run: --targets {asked_for}, while {request.names[0]} has {kinds}")
 
 
 def parameter(name: str, kind: object, option: Any, default: object = False) -> inspect.Parameter:

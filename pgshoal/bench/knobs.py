@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from types import MappingProxyType
 from typing import Final, Literal
 
@@ -15,6 +16,8 @@ Setting = Value | bool | tuple[int, ...] | tuple[str, ...]
 Whole = int  # inside Knobs `int` is a method
 PREFIX: Final = "PGSHOAL_BENCH_"
 ENGINES: Final = ("auto", "uring", "epoll", "python")
+TARGETS: Final = ("direct", "pgshoal", "pgbouncer")
+PORT_MOST: Final = 65_535
 WORDS: Final[Mapping[str, bool]] = {
     **dict.fromkeys(("1", "on", "true", "yes"), True),
     **dict.fromkeys(("0", "off", "false", "no"), False),
@@ -33,7 +36,9 @@ class Knob:
     text: str = ""
     common: bool = False  # of all experiments
     least: float = 0  # of numbers, each of them in a list
+    most: float = math.inf
     choices: tuple[str, ...] = ()
+    addresses: bool = False  # HOST:PORT is a choice, too
     secret: bool = False
 
     @property
@@ -82,8 +87,18 @@ class Knob:
         for one in several:
             if isinstance(one, int | float) and one < self.least:
                 raise ValueError(f"is less than {self.least:g}")
-            if self.choices and one not in self.choices:
-                raise ValueError(f"is none of {', '.join(self.choices)}")
+            if isinstance(one, int | float) and one > self.most:
+                raise ValueError(f"is more than {self.most:g}")
+            if self.choices and one not in self.choices and not (self.addresses and is_address(str(one))):
+                whose = f"has {one!r}, which " if len(several) > 1 else ""
+                allowed = (*self.choices, *(["HOST:PORT"] if self.addresses else []))
+                raise ValueError(f"{whose}is none of {', '.join(allowed)}")
+
+
+def is_address(text: str) -> bool:
+    """Whether it is HOST:PORT."""
+    host, _, port = text.rpartition(":")
+    return bool(host) and port.isascii() and port.isdigit() and 1 <= int(port) <= PORT_MOST
 
 
 def whole(text: str) -> int:
@@ -105,12 +120,22 @@ def number(text: str) -> float:
     return value
 
 
-def _common(name: str, kind: Kind, full: str, quick: str | None, text: str, *env: str, least: float = 0) -> Knob:
-    return Knob(name, kind, full, full if quick is None else quick, env, text, common=True, least=least)
+def _made(
+    common: bool,
+    name: str,
+    kind: Kind,
+    full: str,
+    quick: str | None,
+    text: str,
+    *env: str,
+    least: float = 0,
+    most: float = math.inf,
+) -> Knob:
+    return Knob(name, kind, full, full if quick is None else quick, env, text, common, least, most)
 
 
-def _own(name: str, kind: Kind, full: str, quick: str | None, text: str, *env: str, least: float = 0) -> Knob:
-    return Knob(name, kind, full, full if quick is None else quick, env, text, least=least)
+_common, _own = partial(_made, True), partial(_made, False)
+_port = partial(_common, most=PORT_MOST)
 
 
 #: The quick value None is the full one.
@@ -121,19 +146,27 @@ TABLE: Final[Sequence[Knob]] = (
     _common("repeats", "int", "3", "1", "runs of each cell; medians are reported", least=1),
     _common("seed", "int", "0", None, "of the order of runs; 0 draws one and records it"),
     _common("results", "text", "bench-results", None, "folder that gets a folder of each run", "RESULTS_DIR"),
-    _common("targets", "texts", "direct,pgshoal,pgbouncer", None, "direct, pgshoal, pgbouncer, or HOST:PORT"),
+    Knob(
+        "targets",
+        "texts",
+        *(",".join(TARGETS),) * 2,
+        text="direct, pgshoal, pgbouncer, or HOST:PORT",
+        common=True,
+        choices=TARGETS,
+        addresses=True,
+    ),
     Knob("engine", "text", "auto", "auto", (), "engine of pgshoal", common=True, choices=ENGINES),
     _common("processes", "ints", "1,2,4,8", "1,2", "pgshoal's workers, or PgBouncers on one port", least=1),
     _common("budget", "int", "128", "32", "server connections in all, divided among the processes", least=1),
     Knob("pin", "flag", "off", "off", (), "bind each pooler process to a processor", common=True),
     _common("pg_host", "text", "", None, "a PostgreSQL that runs already; empty: the kit starts one", "PG_HOST"),
-    _common("pg_port", "int", "5432", None, "port of that PostgreSQL", "PG_PORT", least=1),
+    _port("pg_port", "int", "5432", None, "port of that PostgreSQL", "PG_PORT", least=1),
     _common("pg_user", "text", "postgres", None, "role on that PostgreSQL", "PG_USER"),
     Knob("pg_password", "text", "", "", ("PG_PASSWORD",), "password of that role", common=True, secret=True),
     _common("pg_database", "text", "postgres", None, "database there, with room for tables", "PG_DATABASE"),
-    _common("direct_port", "int", "0", None, "port of that PostgreSQL, when it is not pg_port", "DIRECT_PORT"),
+    _port("direct_port", "int", "0", None, "port of that PostgreSQL, when it is not pg_port", "DIRECT_PORT"),
     _common("pooler_host", "text", "127.0.0.1", None, "host of a pooler that runs already", "POOLER_HOST"),
-    _common("pooler_port", "int", "0", None, "port of that pooler; 0: there is none", "POOLER_PORT"),
+    _port("pooler_port", "int", "0", None, "port of that pooler; 0: there is none", "POOLER_PORT"),
     _common("pgbouncer", "text", "", None, "program of PgBouncer; empty: found or fetched", "PGBOUNCER"),
     # What pooling buys: connect, burst, backends.
     _own(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,6 +20,11 @@ if TYPE_CHECKING:
 Kind = Literal["direct", "pgshoal", "pgbouncer", "address"]
 Tls = Literal["none", "client", "server", "both"]
 Value = int | float | str
+
+#: Checks that make a run's figures those of something else than what was to be measured.
+SPOILING: Final = ("alive", "counts", "budget")
+#: Checks that tell a run in which something happened from the other repeats.
+SETTING_APART: Final = ("stall", "steady", "steady-cpu")
 
 
 @dataclass(frozen=True)
@@ -200,6 +205,7 @@ class Experiment:
     files: tuple[str, ...] = ()  # the laptop harness's CSV files that this experiment writes
     keep_up: bool = False  # targets stay started through all repeats, so that rounds alternate quickly
     repeats_most: int = 0  # for figures that do not scatter; 0: as many as asked for
+    repeats_least: int = 1  # for figures that mean little from one run: a quick size has them too
 
 
 @dataclass(frozen=True)
@@ -207,7 +213,8 @@ class Row:
     """One run as it was made: a JSON line. `invalid` says why its figures do not count; `error` why there are none.
 
     `figures` holds what the load saw and what the meter measured, by the names of docs/topics/bench.md.
-    `series` are samples over time, `clients` the outcomes, `latencies` the file of all samples beside the rows.
+    `series` are samples over time, `clients` the outcomes, `latencies` the file of all samples beside the rows;
+    `unchecked` names checks that could not be made, with the reason.
     """
 
     experiment: str
@@ -226,4 +233,24 @@ class Row:
     latencies: str = ""
     budget: int | None = None  # the cell's, for the line in charts of connection counts
     invalid: tuple[str, ...] = ()
+    unchecked: tuple[str, ...] = ()
     error: str = ""
+
+    def fails(self, *checks: str) -> bool:
+        """Whether one of these checks made the run invalid."""
+        return any(reason.partition(":")[0] in checks for reason in self.invalid)
+
+    @property
+    def lost(self) -> bool:
+        """Whether PostgreSQL or the pooler did not live through the run: it is made again, as one that failed."""
+        return self.fails("alive")
+
+    @property
+    def spoiled(self) -> bool:
+        """Whether no figure of the run counts, even where there is nothing better."""
+        return bool(self.error) or self.fails(*SPOILING)
+
+    @property
+    def apart(self) -> bool:
+        """Whether the run is known not to be as the others are: it does not count beside merely doubtful ones."""
+        return self.fails(*SETTING_APART)

@@ -30,7 +30,7 @@ DRAIN_LIMIT_S: Final = 30.0
 LOOK_EVERY_S: Final = 0.05
 BACKENDS: Final = (
     "select pid, coalesce(usename, ''), coalesce(application_name, ''), coalesce(client_addr::text, 'local'),"
-    " coalesce(state, '') from pg_stat_activity"
+    " coalesce(state, ''), coalesce(datname, '') from pg_stat_activity"
     " where backend_type = 'client backend' and application_name <> %s and pid <> pg_backend_pid() order by pid"
 )
 
@@ -53,7 +53,7 @@ class Stand:
         self.scram_secret = ""  # of bench_scram, as a user list has it; empty when there is no such role
         self._given = (host or "127.0.0.1", port or knobs.int("pg_port"))
         self._given_pid: int | None = None
-        self._strangers: frozenset[int] = frozenset()
+        self.strangers: frozenset[int] = frozenset()  # backends that a given PostgreSQL had before we came
         self._filled: dict[What, int] = {}
         self._touched: set[What] = set()
         self._stack = ExitStack()
@@ -114,7 +114,7 @@ class Stand:
     def _look_at_given(self) -> None:
         with self.connect() as conn:
             self._given_pid = local_postmaster(conn)
-            self._strangers = frozenset(row[0] for row in conn.execute(BACKENDS, (APPLICATION,)).fetchall())
+            self.strangers = frozenset(row[0] for row in conn.execute(BACKENDS, (APPLICATION,)).fetchall())
         self.server_tls = self.tls_folder is not None and self.sql("show ssl") == "on"
         self._stack.callback(self._drop_tables)
 
@@ -144,8 +144,8 @@ class Stand:
     def prepare(self, settings: Mapping[str, str] | None = None) -> None:
         """Before a run: a server of the kit's has these settings beside its own, and no backend of others is left.
 
-        A given server keeps its settings, and the backends it had when we came; if somebody's pooler is measured, its
-        idle server connections may stay too. RuntimeError names backends that do not go.
+        A given server keeps its settings, the backends it had when we came, and those of other databases; if somebody's
+        pooler is measured, its idle server connections may stay too. RuntimeError names backends that do not go.
         """
         deadline = time.monotonic() + DRAIN_LIMIT_S
         while True:
@@ -178,8 +178,8 @@ class Stand:
             rows = conn.execute(BACKENDS, (APPLICATION,)).fetchall()
         return [
             f"{user} from {address} ({application or 'no application_name'}, {state}, process {pid})"
-            for pid, user, application, address, state in rows
-            if pid not in self._strangers and state not in tolerated
+            for pid, user, application, address, state, dbname in rows
+            if pid not in self.strangers and state not in tolerated and (self.own or dbname == self.dbname)
         ]
 
     def fill(self, what: What, size: int) -> None:

@@ -66,11 +66,15 @@ class CheckReport:
 
 def check(path: str, show_all: bool = False) -> CheckReport:
     """Load `path` and report on it; an invalid configuration raises ConfigError."""
-    config = load(path)
+    return report_on(load(path), show_all)
+
+
+def report_on(config: Config, show_all: bool = False, more: tuple[str, ...] = ()) -> CheckReport:
+    """The report on a configuration, with `more` warnings than its own."""
     entries = tuple(_entries(config))
-    warnings = tuple(str(warning) for warning in config.warnings)
+    warnings = (*map(str, config.warnings), *more)
     rules = len(config.hba) if config.settings.auth_type == "hba" else None
-    return CheckReport(path, shown_settings(config), entries, len(config.secrets), rules, warnings, show_all)
+    return CheckReport(config.path, shown_settings(config), entries, len(config.secrets), rules, warnings, show_all)
 
 
 def _entries(config: Config) -> Iterator[EntryLine]:

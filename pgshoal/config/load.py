@@ -18,6 +18,7 @@ from pgshoal.config.model import (
     DatabaseConfig,
     Origin,
     PeerConfig,
+    Secret,
     Settings,
     UserConfig,
 )
@@ -66,7 +67,18 @@ def set_value(config: Config, key: str, text: str) -> Config:
     settings = replace(config.settings, **values)
     origins = {**config.origins, ("pgbouncer", row.name): origin}
     changed = replace(config, settings=settings, origins=origins)
-    return _with_secrets(changed) if key in _FILES else changed
+    return keep_secrets(config.secrets, _with_secrets(changed)) if key in _FILES else changed
+
+
+def keep_secrets(secrets: Mapping[str, Secret], fresh: Config) -> Config:
+    """`fresh` for a process that has `secrets` in effect: they stay if its auth_file could not be read whole.
+
+    A file that is missing, or half written, for a moment must not lock everybody out, operators included.
+    """
+    if not fresh.auth_file_broken:
+        return fresh
+    kept = at_setting(fresh, "auth_file", "the secrets that were in effect before stay")
+    return replace(fresh, secrets=secrets, warnings=(*fresh.warnings, kept))
 
 
 def require_consistent(config: Config) -> None:
@@ -106,7 +118,13 @@ def _with_secrets(config: Config) -> Config:
     if asks_directory and importlib.util.find_spec("ldap3") is None:
         warnings += (at_setting(config, "auth_type", "ldap lets nobody in without ldap3: pip install 'pgshoal[ldap]'"),)
     return replace(
-        config, secrets=users.secrets, hba=hba.rules, ident=ident.maps, ldap=_ldap(config), warnings=warnings
+        config,
+        secrets=users.secrets,
+        auth_file_broken=users.error is not None,
+        hba=hba.rules,
+        ident=ident.maps,
+        ldap=_ldap(config),
+        warnings=warnings,
     )
 
 

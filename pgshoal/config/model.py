@@ -259,6 +259,8 @@ class Config:
     users: Mapping[str, UserConfig] = field(default_factory=dict)
     peers: Mapping[int, PeerConfig] = field(default_factory=dict)
     secrets: Mapping[str, Secret] = field(default_factory=dict)
+    auth_file_broken: bool = False
+    """It could not be read whole: see `keep_secrets`."""
     hba: tuple[HbaRule, ...] = ()
     """The rules of auth_hba_file, with auth_type=hba."""
     ident: Maps = field(default_factory=dict)

@@ -12,7 +12,7 @@ from pgshoal.console.merge import gathered, merge
 from pgshoal.console.rows import ROWS
 from pgshoal.console.sockets import Row, Value
 from pgshoal.console.tables import FAKE_VARIABLES, HELP, TABLES, TYPES, Table
-from pgshoal.errors import refuse
+from pgshoal.errors import escape_bytes, refuse
 from pgshoal.policy.standing import ACTIONS
 from pgshoal.wire import build
 
@@ -168,9 +168,7 @@ def _rows(table: Table, rows: list[Row]) -> bytes:
 def _text(value: Value) -> str | None:
     """As sent to a client that was told client_encoding UTF8: bytes of a name that are not are escaped."""
     if isinstance(value, str):
-        return (
-            value if value.isascii() else value.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-        )
+        return escape_bytes(value)
     return None if value is None else str(value)
 
 

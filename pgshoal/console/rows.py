@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from pgshoal.config import effective
 from pgshoal.config.model import Config, DatabaseConfig, UserConfig
 from pgshoal.config.show import shown_settings
-from pgshoal.console import names, sockets
+from pgshoal.console import memory, names, sockets
 from pgshoal.console.sockets import Row, Snapshot, Value, sorted_pools
 from pgshoal.console.tables import TABLES
 from pgshoal.fleet.ledger import Kind
@@ -259,10 +259,6 @@ def _config(worker: Worker, console: AdminConsole) -> list[Row]:
     return [(s.name, s.value, s.default, _yes(s.reloadable)) for s in shown_settings(worker.config)]
 
 
-def _mem(worker: Worker, console: AdminConsole) -> list[Row]:
-    return [(name, size, used, free, size * (used + free)) for name, size, used, free in worker.engine.memory()]
-
-
 def _state(worker: Worker, console: AdminConsole) -> list[Row]:
     paused = worker.pause.everything
     return [("active", _yes(not paused)), ("paused", _yes(paused))]
@@ -311,7 +307,7 @@ ROWS: Mapping[str, Builder] = {
     "DNS_ZONES": names.zones,
     "LEDGER": _ledger,
     "LISTS": _lists,
-    "MEM": _mem,
+    "MEM": memory.rows,
     "PEERS": _peers,
     "PEER_POOLS": _peer_pools,
     "POOLS": _pools,

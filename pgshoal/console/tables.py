@@ -254,7 +254,7 @@ TABLES: dict[str, Table] = _list(
         ),
         "counts",
     ),
-    Table("MEM", _MEM, "memory of the engine"),
+    Table("MEM", _MEM, "memory of records and of the engine"),
     Table("PEERS", _PEERS, "peers, to which cancel requests of theirs are passed on", local=True),
     Table("PEER_POOLS", _PEER_POOLS, "cancel requests on their way to peers", sorted=True),
     Table("POOLS", _POOLS, "pools", sorted=True),

@@ -13,6 +13,8 @@ from pgshoal.errors import ConfigError
 
 #: More workers than this do not fit the seven bits that a cancel key has for a seat (two seats each, and two more).
 WORKERS_MAX: Final = 62
+#: With more workers for each CPU they only keep each other from it.
+WORKERS_PER_CPU_MAX: Final = 4
 #: No kernel has a CPU of a higher number; a range beyond is a slip of the pen, and is not counted through.
 _CPU_MAX: Final = 8191
 _SETTING: Final = "worker_cpu_affinity"
@@ -27,6 +29,14 @@ def usable_cpus(root: Path = Path("/"), allowed: Collection[int] | None = None) 
     for quota in _quotas(root):
         count = min(count, quota)
     return max(1, min(count, WORKERS_MAX))
+
+
+def too_many_workers(workers: int, cpus: int | None = None) -> str:
+    """A warning if they are far more than the CPUs they may use, else ""."""
+    count = usable_cpus() if cpus is None else cpus
+    if workers <= WORKERS_PER_CPU_MAX * count:
+        return ""
+    return f"workers = {workers} are more than {WORKERS_PER_CPU_MAX} for each usable CPU ({count}); workers = auto fits"
 
 
 def affinity(setting: str, workers: int, usable: Collection[int] | None = None) -> list[frozenset[int] | None]:

@@ -114,7 +114,7 @@ class Sockets:
 
     def _open_tcp(self, settings: Settings) -> None:
         for address in settings.listen_addr:
-            for family, host in _resolve(address, settings.listen_port):
+            for family, host in resolve(address, settings.listen_port):
                 for number, sock in enumerate(self._listen_tcp(family, host, settings)):
                     self._add(sock, number)
         if not self.all:
@@ -206,7 +206,8 @@ def _from_systemd() -> list[socket.socket]:
     return found
 
 
-def _resolve(address: str, port: int) -> list[tuple[socket.AddressFamily, str]]:
+def resolve(address: str, port: int) -> list[tuple[socket.AddressFamily, str]]:
+    """What one word of listen_addr stands for; CannotListen if that is nothing."""
     if address == "*":
         return list(_WILDCARDS)
     try:
@@ -240,9 +241,13 @@ def _remove_stale(path: str) -> None:
 
 def _set_access(path: str, settings: Settings) -> None:
     if settings.unix_socket_group:
-        group = settings.unix_socket_group
-        os.chown(path, -1, int(group) if group.isdigit() else grp.getgrnam(group).gr_gid)
+        os.chown(path, -1, group_id(settings.unix_socket_group))
     os.chmod(path, settings.unix_socket_mode)
+
+
+def group_id(group: str) -> int:
+    """The number of a group given by name or number; KeyError if there is none of that name."""
+    return int(group) if group.isdigit() else grp.getgrnam(group).gr_gid
 
 
 def _name(sock: socket.socket) -> str:

@@ -59,7 +59,10 @@ class Reconfigure:
     # -- what is asked
 
     def reload(self, done: Done) -> None:
-        """Read the files again; if anything is wrong with them, or one worker cannot use them, nothing changes."""
+        """Read the files again; if anything is wrong with them, or one worker cannot use them, nothing changes.
+
+        An auth_file that cannot be read whole is no failure, as in PgBouncer: all secrets stay, the rest is taken.
+        """
         self._next(lambda: self._reload(done), done)
 
     def set(self, key: str, value: str, done: Done, tls_failed: Callable[[], None]) -> None:
@@ -105,7 +108,8 @@ class Reconfigure:
             done(wrong)
 
         try:
-            fresh = load.load(fleet.config.settings.conffile or fleet.config.path, fleet.overrides)
+            found = load.load(fleet.config.settings.conffile or fleet.config.path, fleet.overrides)
+            fresh = load.keep_secrets(fleet.config.secrets, found)
         except (ConfigError, OSError, ValueError) as error:
             self._end(finished, str(error))
         else:

@@ -18,7 +18,7 @@ from pgshoal.config.model import Config
 from pgshoal.errors import ConfigError
 from pgshoal.fleet import hygiene, signals, takeover, upgrade
 from pgshoal.fleet.background import Background
-from pgshoal.fleet.cpus import affinity
+from pgshoal.fleet.cpus import affinity, too_many_workers
 from pgshoal.fleet.listening import CannotListen, refuse_second
 from pgshoal.fleet.pidfile import Fatal, Pidfile
 from pgshoal.fleet.supervisor import Supervisor
@@ -114,6 +114,8 @@ def _serve(
     _open_log(config, log, quiet)
     for warning in config.warnings:
         log.error(str(warning))
+    if crowd := too_many_workers(settings.workers):
+        log.warning(crowd)
     if estate is None:
         _refuse_second(config)
     pidfile = Pidfile(settings.pidfile, log, ours=estate is not None)

@@ -12,6 +12,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from pgshoal import __version__
+from pgshoal.config.load import keep_secrets
+from pgshoal.config.model import Secret
 from pgshoal.fleet import takeover
 from pgshoal.worker.signals import FOR_THE_SUPERVISOR
 
@@ -143,6 +145,7 @@ def export(fleet: Supervisor) -> dict[str, Any]:
         "version": __version__,
         "workers": fleet.workers,
         "kept": {name: getattr(fleet.config.settings, name) for name in _KEPT},
+        "secrets": {name: [secret.kind, secret.text] for name, secret in fleet.config.secrets.items()},
         "generation": fleet.generation,
         "key_secret": fleet.key_secret.hex(),
         "state": fleet.state,
@@ -184,9 +187,12 @@ def descriptors(state: dict[str, Any]) -> list[int]:
 
 
 def fitting(config: Config, estate: Estate) -> Config:
-    """The configuration with what cannot change while the sockets and numbers stay."""
+    """The configuration with what cannot change while the sockets and numbers stay, and secrets if it lacks its own."""
     kept: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in estate["kept"].items()}
-    return replace(config, settings=replace(config.settings, **kept))
+    fresh = replace(config, settings=replace(config.settings, **kept))
+    if "secrets" not in estate.state:  # an older program's
+        return fresh
+    return keep_secrets({name: Secret(*secret) for name, secret in estate["secrets"].items()}, fresh)
 
 
 def adopt(fleet: Supervisor, estate: Estate) -> None:

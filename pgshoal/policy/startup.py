@@ -152,9 +152,14 @@ def merge_parameters(
     return tuple(merged)
 
 
-def with_host(wished: tuple[tuple[str, str], ...], host: str, port: int) -> tuple[tuple[str, str], ...]:
-    """application_name with the client's address behind it, as `application_name_add_host` asks."""
-    where = f"{host}:{port}"
+def with_host(
+    wished: tuple[tuple[str, str], ...], host: str, port: int, pid: int, machine: str
+) -> tuple[tuple[str, str], ...]:
+    """application_name with the client's address behind it, as `application_name_add_host` asks.
+
+    A Unix socket has no address: there it is the client's process on this `machine`.
+    """
+    where = f"unix({pid}@{machine}):{port}" if host == "unix" else f"{host}:{port}"
     name = dict(wished).get("application_name") or "app"
     rest = [pair for pair in wished if pair[0] != "application_name"]
     return (*rest, ("application_name", f"{name} - {where}"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from contextlib import suppress
+from socket import gethostname
 from typing import TYPE_CHECKING
 
 from pgshoal.auth.scram import ScramServer
@@ -406,7 +407,7 @@ class ClientLogin(Handler):
         wished = wish.parameters
         settings = worker.config.settings
         if settings.application_name_add_host:
-            wished = with_host(wished, self.peer_host, self.peer_port)
+            wished = with_host(wished, self.peer_host, self.peer_port, self.peer_pid, gethostname())
         conn, front = self.conn, worker.front
         if wish.replication == "none":
             pool = worker.pools.pool(database, user)
@@ -432,7 +433,7 @@ class ClientLogin(Handler):
             return
         own = wish.parameters
         if worker.config.settings.application_name_add_host:
-            own = with_host(own, self.peer_host, self.peer_port)
+            own = with_host(own, self.peer_host, self.peer_port, self.peer_pid, gethostname())
         login = ConsoleLogin(
             conn, self.number, user, self.right is ConsoleRight.ADMIN,
             front.new_key(conn, wish.minor >= LONG_SINCE_MINOR), self.connect_time, self.connect_us,

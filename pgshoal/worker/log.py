@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from pgshoal.errors import escape_bytes
+
 FATAL: Final = 0
 ERROR: Final = 1
 WARNING: Final = 2
@@ -75,6 +77,7 @@ class Log:
         """One line; embedded newlines start continuation lines with a tab."""
         if level > self.level:
             return
+        text = escape_bytes(text)
         if "\n" in text:
             text = text.replace("\n", "\n\t")
         now = self._clock()
@@ -86,11 +89,10 @@ class Log:
             zone = " " + time.strftime("%Z", local)
             self._tail = tuple(f"{zone} [{os.getpid()}] {name} " for name in _NAMES)
         milli = int((now - second) * 1000)
-        line = f"{self._head}{milli:03d}{self._tail[level]}{text}".encode("utf-8", "backslashreplace")
+        line = f"{self._head}{milli:03d}{self._tail[level]}{text}".encode()
         self._held.append((line[: LINE_MAX - 1] if len(line) >= LINE_MAX else line) + b"\n")
         if self._syslog and level <= LOG:
-            shown = text.encode("utf-8", "backslashreplace").decode("utf-8").replace("\0", "")
-            syslog.syslog(_SYSLOG[level], shown)
+            syslog.syslog(_SYSLOG[level], text.replace("\0", ""))
         if len(self._held) >= _HELD_MAX:
             self.flush()
 

@@ -75,7 +75,7 @@ def prepare(worker: Worker, fresh: Config, tls: bool = True) -> Prepared:
     Without `tls` the TLS set-up stays as it is: after a SET that left it incomplete, other settings must still change.
     """
     check_log_file(fresh)
-    return Prepared(fresh, worker.tls.prepare(fresh.settings, fresh.entries()) if tls else None)
+    return Prepared(fresh, worker.tls.read(fresh) if tls else None)
 
 
 def check_log_file(config: Config) -> None:

@@ -146,7 +146,7 @@ class Ending:
 
 def _run(worker: Worker, link: FleetLink) -> None:
     try:
-        worker.tls.apply(worker.config.settings, worker.config.entries())
+        worker.tls.use(worker.tls.read(worker.config))
         worker.configure()
     except (ConfigError, OSError, ValueError) as error:
         raise BootFailed(str(error)) from error

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pgshoal.worker.app import Worker
 
 NOT_READY = "57P03"
+UNRESOLVED = "server DNS lookup failed"
 
 
 class Servers:
@@ -66,9 +67,22 @@ class Servers:
         self.resolving[pool.id] += 1
         pool.database.server_connections += 1
         pool.user.server_connections += 1
-        rows = pool.rows
-        self.worker.resolver.find(host, lambda found: self._resolved(pool, rows, host, found))
+        rows, begun_us = pool.rows, self.worker.engine.now_us()
+
+        def found(addresses: list[str]) -> None:
+            if not addresses:
+                self._log_nameless(pool, begun_us)
+            self._resolved(pool, rows, host, addresses)
+
+        self.worker.resolver.find(host, found)
         return True
+
+    def _log_nameless(self, pool: Pool, begun_us: int) -> None:
+        """An attempt ends before it has a socket, so there is no number to show and no address."""
+        if self.worker.config.settings.log_disconnections:
+            lead = socket_prefix("S", 0, pool.database.name, pool.user.name, "(bad-af):0")
+            age_s = (self.worker.engine.now_us() - begun_us) // 1_000_000
+            self.worker.log.log(f"{lead}closing because: {UNRESOLVED} (age={age_s}s)")
 
     def _uncount(self, pool: Pool) -> None:
         pool.database.server_connections -= 1
@@ -86,7 +100,7 @@ class Servers:
         if not current or not addresses or self.worker.pools.paused(pool):
             self._unopened(pool, rows)
             if current and not addresses:
-                self.missed(pool, "server DNS lookup failed", self.hosts.unknown(pool, host))
+                self.missed(pool, UNRESOLVED, self.hosts.unknown(pool, host))
             return
         engine, port = self.worker.engine, pool.database.config.port
         address = self.hosts.address(pool, host, addresses)

@@ -3,21 +3,58 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pgshoal.auth.channel_binding import own_end_point
 from pgshoal.config import effective
-from pgshoal.config.model import DatabaseConfig, ServerTls, Settings
+from pgshoal.config.model import Config, DatabaseConfig, Origin, ServerTls, Settings
+from pgshoal.config.settings import BY_NAME
 from pgshoal.engine.contract import Engine, TlsContext, TlsSettings
+from pgshoal.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
 _VERIFY: Final = ("verify-ca", "verify-full")
 _STRICT: Final = ("require", *_VERIFY)
 _Stamp = tuple[tuple[int, int, int], ...]
+#: What each setting decides of what an engine gets, in the order in which they are tried to find the one to blame.
+_DECIDES: Final = {
+    "tls_cert_file": ("certificate_pem", "key_pem"),
+    "tls_protocols": ("versions",),
+    "tls_ciphers": ("ciphers",),
+    "tls13_ciphers": ("tls13_ciphers",),
+    "tls_ecdhcurve": ("curve",),
+    "tls_ca_file": ("ca_pem", "request_certificate", "require_certificate", "verify_chain", "verify_name"),
+}
+
+
+class BadTls(ValueError):
+    """TLS cannot be set up, because of the value of one setting."""
+
+    def __init__(self, key: str, value: str, reason: str, text: str = "") -> None:
+        super().__init__(text or f"{key} = {value}: {reason}")
+        self.key = key
+        self.value = value
+        self.reason = reason
+        #: the entry of [databases] whose servers it is about
+        self.entry: DatabaseConfig | None = None
+
+    def __str__(self) -> str:
+        """Begins with the name of the entry."""
+        return super().__str__() if self.entry is None else f"{self.entry.name}: {super().__str__()}"
+
+    def located(self, config: Config) -> ConfigError:
+        """With the place where the value was written, in the entry or for all."""
+        entry, label = self.entry, self.key
+        place = ("pgbouncer", self.key)
+        if entry is not None:
+            label = f"{entry.name}: {self.key}"
+            place = place if getattr(entry, self.key) is None else ("databases", entry.name)
+        origin = config.origins.get(place, Origin(config.path, 0, ""))
+        return ConfigError(origin.file, origin.line, label, self.value, self.reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +96,17 @@ class TlsFiles:
                 continue
             try:
                 servers[wanted] = self._stamped(wanted)
-            except ValueError as error:
-                raise ValueError(str(error) if entry is None else f"{entry.name}: {error}") from None
+            except BadTls as bad:
+                bad.entry = entry
+                raise
         return Contexts(settings, client, binding, servers)
+
+    def read(self, config: Config) -> Contexts:
+        """Prepare what a configuration says; ConfigError names the place of a value that cannot be used."""
+        try:
+            return self.prepare(config.settings, config.entries())
+        except BadTls as bad:
+            raise bad.located(config) from None
 
     def use(self, contexts: Contexts) -> None:
         """Take what was prepared."""
@@ -95,17 +140,39 @@ class TlsFiles:
         if mode in _VERIFY and not settings.client_tls_ca_file:
             raise ValueError("client_tls_sslmode requires client_tls_ca_file")
         found = client_settings(settings)
+
+        def build(wanted: TlsSettings) -> tuple[TlsContext, bytes | None]:
+            return self._engine.server_context(wanted), own_end_point(wanted.certificate_pem)
+
         try:
-            return self._engine.server_context(found), own_end_point(found.certificate_pem)
-        except ValueError as error:
-            raise ValueError(f"{_written(settings, 'client')}: {error}") from None
+            return build(found)
+        except ValueError:
+            raise _blame(settings, "client", found, build) from None
 
     def _server_context(self, settings: ServerTls) -> TlsContext:
         found = server_settings(settings)
         try:
             return self._engine.client_context(found)
+        except ValueError:
+            raise _blame(settings, "server", found, self._engine.client_context) from None
+
+
+def _blame(
+    settings: Settings | ServerTls, side: str, found: TlsSettings, build: Callable[[TlsSettings], object]
+) -> BadTls:
+    """Which setting it is that cannot be used: the first one without which all before it can."""
+    trial = TlsSettings()
+    for what, names in _DECIDES.items():
+        trial = replace(trial, **{name: getattr(found, name) for name in names})
+        try:
+            build(trial)
         except ValueError as error:
-            raise ValueError(f"{_written(settings, 'server')}: {error}") from None
+            key = f"{side}_{what}"
+            value = BY_NAME["pgbouncer"][key].kind.show(getattr(settings, key)) or ""
+            if what == "tls_cert_file":
+                value += f", {side}_tls_key_file = {getattr(settings, f'{side}_tls_key_file')}"
+            return BadTls(key, value, str(error))
+    raise AssertionError("what fails as a whole fails with its last part")
 
 
 def client_settings(settings: Settings) -> TlsSettings:
@@ -156,14 +223,6 @@ def _curve(name: str) -> str:
     return "" if known in ("", "auto", "none") else _CURVES.get(known, name)
 
 
-def _written(settings: Settings | ServerTls, side: str) -> str:
-    """The settings one of which the engine cannot use, as they stand in the file."""
-    names = [f"{side}_tls_{what}" for what in ("cert_file", "key_file", "ca_file", "ciphers")]
-    if isinstance(settings, Settings) and side == "client" and _curve(settings.client_tls_ecdhcurve):
-        names.append("client_tls_ecdhcurve")
-    return ", ".join(f"{name} = {getattr(settings, name)}" for name in names if getattr(settings, name))
-
-
 def _versions(protocols: Sequence[str]) -> tuple[str, ...]:
     return tuple("TLSv1" if name == "tlsv1.0" else "TLSv" + name.removeprefix("tlsv") for name in protocols)
 
@@ -174,7 +233,8 @@ def _read(key: str, path: str) -> bytes:
     try:
         return Path(path).read_bytes()
     except OSError as error:
-        raise ValueError(f"{key}: {path}: {error.strerror}") from None
+        reason = error.strerror or str(error)
+        raise BadTls(key, path, reason, f"{key}: {path}: {reason}") from None
 
 
 def _stamp(settings: ServerTls) -> _Stamp:

@@ -108,6 +108,33 @@ def test_mistakes_are_one_line_and_status_two(module: tuple[str, ...]) -> None:
         assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("arguments", "variables", "words"),
+    [
+        (["connect", "--units", "x"], {}, "--units: 'x' is no whole number"),
+        (["connect"], {"UNITS": "abc"}, "UNITS: 'abc' is no whole number"),
+        (["burst"], {"PG_PORT": "99999"}, "PG_PORT: '99999' is more than 65535"),
+        (["burst", "--targets", "nonsense"], {}, "'nonsense' is none of direct, pgshoal, pgbouncer, HOST:PORT"),
+        (["mixed", "--targets", "direct"], {}, "--targets direct, while mixed has pgshoal, pgbouncer"),
+        (["compare", "--only", "nonsense"], {}, "--only nonsense names no case"),
+    ],
+)
+def test_mistakes_in_values_start_nothing(
+    requests: list[Request],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    variables: dict[str, str],
+    words: str,
+) -> None:
+    """An option, a variable, or a target that nothing has: the word is named, and the status is two."""
+    for name, text in variables.items():
+        monkeypatch.setenv(name, text)
+    assert commands.main(arguments) == 2
+    assert words in capsys.readouterr().err
+    assert requests == []
+
+
 def test_report_hands_over_its_folders(monkeypatch: pytest.MonkeyPatch) -> None:
     """One or several, in the order given; its status is the command's."""
     seen: list[list[Path]] = []

@@ -54,7 +54,15 @@ def test_the_harness_s_texts() -> None:
         ("seconds", "soon", "is no number"),
         ("pin", "maybe", "is none of"),
         ("engine", "turbo", "is none of auto, uring, epoll, python"),
-        ("engines", "epoll,turbo", "is none of"),
+        ("engines", "epoll,turbo", "has 'turbo', which is none of auto, uring, epoll, python"),
+        ("pg_port", "99999", "is more than 65535"),
+        ("pg_port", "0", "is less than 1"),
+        ("pooler_port", "70000", "is more than 65535"),
+        ("direct_port", "70000", "is more than 65535"),
+        ("targets", "nonsense", "is none of direct, pgshoal, pgbouncer, HOST:PORT"),
+        ("targets", "direct,nonsense", "has 'nonsense', which is none of direct, pgshoal, pgbouncer, HOST:PORT"),
+        ("targets", "h:99999", "is none of"),
+        ("targets", ":6432", "is none of"),
         ("processes", "1,two", "is no whole number"),
         ("processes", "2,0", "is less than 1"),
         ("processes", ",", "is an empty list"),
@@ -63,7 +71,7 @@ def test_the_harness_s_texts() -> None:
 )
 def test_a_bad_value_names_where_it_came_from(name: str, text: str, reason: str) -> None:
     """The option or the variable, and the value, stand in the error."""
-    with pytest.raises(ValueError, match=f"--{name}: '{text}' {reason}"):
+    with pytest.raises(ValueError, match=f"{KNOBS[name].option}: '{text}' {reason}"):
         resolve({name: text}, {}, quick=False)
     if text:
         with pytest.raises(ValueError, match=f"PGSHOAL_BENCH_{name.upper()}: '{text}' {reason}"):

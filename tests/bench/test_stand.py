@@ -177,11 +177,13 @@ def test_a_given_server_is_left_as_it_was(pg15: Postgres) -> None:
 
 
 def test_what_a_given_server_gets_beside_its_clients_must_go(pg15: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A backend that came later is waited for, unless it is an idle one of a pooler that somebody else runs."""
+    """A backend that came later is waited for, unless it is an idle one of a pooler, or in another database."""
     monkeypatch.setattr(module, "DRAIN_LIMIT_S", 0.2)
     with given(pg15) as made, pg15.connect(dbname="app"), pytest.raises(RuntimeError, match="still has backends"):
         made.prepare()
     with given(pg15, pooler_port="6432") as made, pg15.connect(dbname="app"):
+        made.prepare()
+    with given(pg15) as made, pg15.connect(dbname="other"):
         made.prepare()
 
 

@@ -9,6 +9,7 @@ from pgshoal.cli import app
 from pgshoal.config.check import check
 from pgshoal.config.settings import SETTINGS, Section, Setting
 from pgshoal.config.show import HIDDEN
+from pgshoal.fleet.rehearsal import Rehearsal
 from tests.config.conftest import Write
 
 #: One value for each kind; choices take each of their words in turn.
@@ -73,7 +74,7 @@ def test_each_row_has_a_value_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("turn", TURNS)
-def test_nothing_to_complain_about(write: Write, turn: int) -> None:
+def test_nothing_to_complain_about(write: Write, monkeypatch: pytest.MonkeyPatch, turn: int) -> None:
     """`pgshoal check` takes a file with everything in it, warns of nothing, and shows each value as it was meant."""
     for name, content in FILES.items():
         write(content, name)
@@ -88,5 +89,7 @@ def test_nothing_to_complain_about(write: Write, turn: int) -> None:
         # What is as by default counts as not written; only choices ever are.
         rows = [row for row in SETTINGS if row.section == entry.section and shown(row, turn) != row.default]
         assert dict(entry.values) == {row.name: shown(row, turn) for row in rows}
+    # The accounts, folders and certificates that it names are nowhere.
+    monkeypatch.setattr("pgshoal.fleet.rehearsal.rehearse", lambda config: Rehearsal((), ()))
     done = CliRunner().invoke(app, ["check", path])
     assert (done.exit_code, done.stdout) == (0, f"{report}\n")

@@ -297,6 +297,19 @@ def test_set_auth_file_reads_it(load_text: Load, write: Write) -> None:
     assert set_value(load_text(MAIN), "auth_file", "u.txt").secrets == {"a": Secret("plain", "b")}
 
 
+@pytest.mark.parametrize("content", [None, '"new" "x"\nbroken\n'])
+def test_a_broken_auth_file_changes_no_secret(load_text: Load, write: Write, content: str | None) -> None:
+    """In a running process those in effect stay, none is taken from the file, and two warnings say where and what."""
+    write('"a" "b"', "u.txt")
+    before = load_text(MAIN + "auth_file = u.txt\n")
+    if content is not None:
+        write(content, "v.txt")
+    after = set_value(before, "auth_file", "v.txt")
+    assert after.secrets == before.secrets
+    assert [warning.file for warning in after.warnings] == ["v.txt", "console"]
+    assert str(after.warnings[1]) == "console: auth_file = v.txt: the secrets that were in effect before stay"
+
+
 def test_set_leaves_consistency_to_the_caller(load_text: Load) -> None:
     """TLS settings may be set one after the other; they are judged together when asked."""
     config = set_value(load_text(MAIN), "client_tls_sslmode", "require")

@@ -51,7 +51,7 @@ class Desk(Bench):
             "pool_counts": lambda pool: self.counts.get(pool, EMPTY),
             "pool_stats": lambda pool: self.totals.get(pool, PoolStats()),
             "parameters": lambda conn: self.parameters.get(conn, {}),
-            "memory": lambda: [("client", 100, 3, 2)],
+            "memory": lambda: [("own_cache", 7, 2, 0), ("client_cache", 100, 3, 2)],
             "take": lambda conn: False,
             "events": list,
             "pending": lambda: False,

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from pgshoal.config.model import DatabaseConfig, UserConfig
+from pgshoal.config.model import DatabaseConfig, Secret, UserConfig
 from pgshoal.console import rows as builders
 from pgshoal.console import sockets
 from pgshoal.console.tables import COUNTERS, TABLES
 from pgshoal.engine.contract import ConnFacts, PoolCounts, PoolStats
-from pgshoal.worker.records import ServerState
+from pgshoal.worker.records import Found, ServerState
 from pgshoal.worker.resolver import Name
-from tests.console.desk import EMPTY, IDLE, Desk, ask, columns, rows, values
+from tests.console.desk import EMPTY, IDLE, Desk, ask, busy, columns, rows, values
 from tests.support import messages as m
 
 TEXT, INT4, INT8, NUMERIC = 25, 23, 20, 1700
@@ -422,10 +422,25 @@ def test_config_shows_value_default_and_whether_it_can_change() -> None:
         assert found["auth_dbname"]["value"] is None
 
 
-def test_memory_is_what_the_engine_reports() -> None:
-    """The engine's caches, with the memory they hold together."""
+def test_memory_has_pgbouncers_rows_and_then_ours() -> None:
+    """Our records are counted, the engine's caches are as it says, and what there is nothing of is 0."""
     with Desk() as desk:
-        assert list(rows(desk.session(), "show mem")[0].values()) == ["client", "100", "3", "2", "500"]
+        server = busy(desk)
+        desk.facts[server.conn] = replace(IDLE, queue_length=2, prepared_statements=5)
+        desk.worker.pools.users["alice"].found["app"] = Found(Secret("plain", "x"))
+        shown = {row["name"]: [int(row[key] or 0) for key in list(row)[1:]] for row in rows(desk.session(), "show mem")}
+        assert list(shown) == [
+            "user_cache", "credentials_cache", "db_cache", "peer_cache", "peer_pool_cache", "pool_cache",
+            "outstanding_request_cache", "server_cache", "client_cache", "iobuf_cache", "var_list_cache",
+            "server_prepared_statement_cache", "own_cache",
+        ]  # fmt: skip
+        used = {name: facts[1] for name, facts in shown.items()}
+        assert (used["user_cache"], used["credentials_cache"], used["db_cache"]) == (5, 1, 2)
+        assert (used["outstanding_request_cache"], used["server_prepared_statement_cache"]) == (2, 5)
+        assert shown["client_cache"] == [100, 3, 2, 500]
+        assert shown["own_cache"] == [7, 2, 0, 14]
+        assert shown["iobuf_cache"] == [0, 0, 0, 0]
+        assert all(size * (taken + free) == total for size, taken, free, total in shown.values())
 
 
 def test_state_follows_pause() -> None:

@@ -96,7 +96,7 @@ def test_files_that_cannot_be_used_stop_a_reload(make: MakePooler, pg15: Postgre
     pooler.databases = {"app": database(pg15, server_tls_ca_file="/nowhere/ca.pem")}
     reload(pooler)
     assert ended(pooler)[-1] == "config file loading failed"
-    until(lambda: "app: server_tls_ca_file: /nowhere/ca.pem: No such file" in pooler.log_text(), "the reason")
+    until(lambda: "app: server_tls_ca_file = /nowhere/ca.pem: No such file" in pooler.log_text(), "the reason")
     assert server_pid(pooler, "app") == pid
 
 

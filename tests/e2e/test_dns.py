@@ -143,6 +143,7 @@ def test_names_that_do_not_exist(everywhere: Postgres, names: NameServer, make: 
     client = threading.Thread(target=lambda: found.append(pooler.query("select 1")))
     client.start()
     until(lambda: "DNS lookup failed: new.example.test: result=4" in pooler.log_text(), "the failure")
+    assert "app/alice@(bad-af):0 closing because: server DNS lookup failed (age=0s)" in pooler.log_text()
     assert shown(pooler)["new.example.test"][1] == ""
     names.hosts["new.example.test"] = [ADDRESSES[0]]
     client.join()

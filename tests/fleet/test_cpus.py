@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pgshoal.errors import ConfigError
-from pgshoal.fleet.cpus import affinity, usable_cpus
+from pgshoal.fleet.cpus import affinity, too_many_workers, usable_cpus
 
 FOUR = frozenset(range(4))
 MOUNT_2 = "30 20 0:26 {shows} /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw\n"
@@ -128,3 +128,9 @@ def test_errors_name_the_setting(setting: str, reason: str) -> None:
         affinity(setting, 2, FOUR)
     assert str(caught.value).startswith(f"worker_cpu_affinity = {setting}: ")
     assert reason in str(caught.value)
+
+
+def test_too_many_workers() -> None:
+    """Up to four for each usable CPU nothing is said; `auto` is never too many."""
+    assert too_many_workers(8, 2) == too_many_workers(0, 1) == ""
+    assert too_many_workers(9, 2) == "workers = 9 are more than 4 for each usable CPU (2); workers = auto fits"

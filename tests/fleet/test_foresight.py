@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from pgshoal.config.model import Config, DatabaseConfig, Settings
+from pgshoal.config.model import Config, DatabaseConfig, Secret, Settings
+from pgshoal.fleet import foresight
 from pgshoal.fleet.foresight import SWITCH, Foresight, Memory, look
 from tests.fleet.graveyard import PATIENCE_S, Heard
 from tests.support import messages as m
@@ -75,6 +76,50 @@ def test_start_and_reload() -> None:
     asyncio.run(scenario())
 
 
+def test_a_look_that_finds_nothing_new_says_nothing() -> None:
+    """What was said at the last look is not said again; what has gone meanwhile is."""
+
+    async def scenario() -> None:
+        with FakeServer(honest) as server:
+            large, small, dead = entry(server.port, 8), entry(server.port, 7), entry(1, 5, "f")
+            boss = Boss(Config("", SETTINGS, {"e": large, "f": dead}))
+            part = Foresight(boss)
+            counts = []
+            for first in (large, large, small, large):
+                boss.config = replace(boss.config, databases={"e": first, "f": dead})
+                part.look()
+                assert part._task is not None
+                await part._task
+                counts.append(len(boss.log.lines))
+            assert counts == [2, 2, 2, 3]
+            assert "8 server connections are possible" in boss.log.lines[2]
+
+    asyncio.run(scenario())
+
+
+def test_who_has_not_answered_is_left_alone_for_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A failure stands for the next looks, until its time is over or we come with another login."""
+
+    def refuses(server: ServerSide) -> None:
+        server.read_startup()
+        server.send(m.error("28000", "not you", "FATAL"))
+
+    async def scenario() -> None:
+        with FakeServer(refuses) as server:
+            config, memory = Config("", SETTINGS, {"e": entry(server.port, 7)}), Memory()
+            for _ in range(2):
+                assert len((await look(config, memory)).errors) == 1
+                assert len(server.connections) == 1
+            other = replace(config, secrets={"u": Secret("plain", "new")})
+            await look(other, memory)
+            assert len(server.connections) == 2
+            monkeypatch.setattr(foresight, "_FAILURE_KEPT_S", 0.0)
+            await look(other, memory)
+            assert len(server.connections) == 3
+
+    asyncio.run(scenario())
+
+
 def test_silence_when_all_fits() -> None:
     """Nothing is said when nothing is wrong."""
 
@@ -88,7 +133,7 @@ def test_silence_when_all_fits() -> None:
 
 
 def test_servers_that_cannot_be_asked() -> None:
-    """Each has its own line, is asked again the next time, and makes the exit code 2 unless something does not fit."""
+    """Each has its own line every time, and makes the exit code 2 unless something does not fit."""
 
     async def scenario() -> None:
         with FakeServer(honest) as server:

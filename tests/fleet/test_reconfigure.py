@@ -24,6 +24,8 @@ class Clerk:
         self.heard: list[str] = []
         self.refuses = ""
         self.sizes: list[int] = []
+        #: who has a secret in the configuration it has heard last
+        self.users: list[str] = []
         self._prepared: list[int] = []
         for verb, run in (("prepare", self._prepare), ("commit", self._commit), ("discard", self._discard)):
             link.on(verb, self._hears(verb, run))
@@ -38,7 +40,9 @@ class Clerk:
     def _prepare(self, message: Message) -> None:
         refused = self.refuses and message["tls"]
         if not refused:
-            self._prepared.append(pickle.loads(message.blob).settings.default_pool_size)
+            config = pickle.loads(message.blob)
+            self.users = list(config.secrets)
+            self._prepared.append(config.settings.default_pool_size)
         self.link.reply(message, {"error": self.refuses} if refused else {})
 
     def _commit(self, message: Message) -> None:
@@ -115,6 +119,33 @@ def test_a_wrong_file(office: Office) -> None:
     office.reload()
     assert office.ends[0].startswith(f"{office.file}:6: default_pool_size = many: must be ")
     assert [clerk.heard for clerk in office.clerks] == [[], []]
+
+
+@pytest.mark.parametrize("broken", ['"carol" "new"\nbroken', None])
+def test_an_auth_file_that_cannot_be_read_whole(office: Office, tmp_path: Path, broken: str | None) -> None:
+    """All secrets stay, in workers to come too; the rest is taken, the log names the place, and the reload succeeds."""
+    users = tmp_path / "users.txt"
+    users.write_text('"alice" "a"\n"bob" "b"')
+    office.write(f"auth_file = {users}\n")
+    office.reload()
+    users.unlink()
+    if broken is not None:
+        users.write_text(broken)
+    office.write(f"auth_file = {users}\ndefault_pool_size = 7\n")
+    office.reload()
+    reason = "could not open auth_file" if broken is None else "broken auth file"
+    place = f"{users}: {reason}" if broken is None else f"{users}:2: {reason}"
+    assert office.ends == ["", ""]
+    assert [clerk.sizes[-1] for clerk in office.clerks] == [7, 7]
+    assert [clerk.users for clerk in office.clerks] == [["alice", "bob"]] * 2
+    assert list(office.head.relay.reconfigure.bootable().secrets) == ["alice", "bob"]
+    assert f"\n{place}" in office.head.log.texts()
+    assert (
+        f"{office.file}:6: auth_file = {users}: the secrets that were in effect before stay" in office.head.log.texts()
+    )
+    users.write_text('"bob" "c"')
+    office.reload()
+    assert [clerk.users for clerk in office.clerks] == [["bob"]] * 2
 
 
 def test_a_log_file_nobody_can_open(office: Office, tmp_path: Path) -> None:

@@ -6,10 +6,13 @@ import json
 import os
 import signal
 import sys
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from pgshoal.config.model import Config
+from pgshoal.config.load import load
+from pgshoal.config.model import Config, Secret
 from pgshoal.fleet import takeover, upgrade
 from pgshoal.fleet.supervisor import Supervisor
 from pgshoal.fleet.takeover import CannotTakeOver, Estate
@@ -196,6 +199,19 @@ def test_a_ledger_of_another_version() -> None:
             takeover.attempt(Estate({"ledger": fd, "bells": [0, 1]}, True))
     finally:
         os.close(fd)
+
+
+def test_secrets_stay_if_the_file_is_broken(begun: MakeStage, tmp_path: Path) -> None:
+    """The new program and its workers let the same users in as the old ones."""
+    stage = begun(workers=2)
+    secrets = {"al\udcff": Secret("plain", "geheim")}
+    stage.fleet.config = replace(stage.fleet.config, secrets=secrets)
+    estate = handed_over(stage)
+    file = tmp_path / "p.ini"
+    file.write_text(f"[pgbouncer]\nauth_type = md5\nauth_file = {tmp_path}/nope.txt\n")
+    assert upgrade.fitting(load(str(file)), estate).secrets == secrets
+    (tmp_path / "nope.txt").write_text('"bob" "x"')
+    assert list(upgrade.fitting(load(str(file)), estate).secrets) == ["bob"]
 
 
 def test_settings_that_belong_to_the_sockets_stay(begun: MakeStage) -> None:

@@ -164,8 +164,9 @@ def test_a_client_has_the_pools_values_and_its_own() -> None:
 
 def test_application_name_carries_the_clients_address() -> None:
     """The address is added behind the name, or behind `app` when there is none."""
-    assert with_host((), "10.0.0.1", 5) == (("application_name", "app - 10.0.0.1:5"),)
-    assert with_host((("application_name", "x"), ("TimeZone", "UTC")), "::1", 5) == (
+    assert with_host((), "10.0.0.1", 5, 0, "box") == (("application_name", "app - 10.0.0.1:5"),)
+    assert with_host((("application_name", "x"), ("TimeZone", "UTC")), "::1", 5, 0, "box") == (
         ("TimeZone", "UTC"),
         ("application_name", "x - ::1:5"),
     )
+    assert with_host((), "unix", 6432, 77, "box") == (("application_name", "app - unix(77@box):6432"),)

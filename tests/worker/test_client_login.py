@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from socket import gethostname
 from typing import Any
 
 import pytest
@@ -385,6 +386,20 @@ def test_application_name_add_host() -> None:
         talk = bench.login()
         name = bench.engine.admitted[talk.conn][1]["application_name"]
         assert name == f"app - 127.0.0.1:{40000 + talk.conn}"
+
+
+def test_application_name_add_host_on_a_unix_socket() -> None:
+    """There it is the client's process and this machine, for the console too."""
+    with Bench(application_name_add_host=True) as bench:
+        console = FakeConsole()
+        bench.worker.console = console
+        talk = bench.accept(unix=(7, os.geteuid(), 0))
+        talk.startup("pgbouncer", "pgbouncer", application_name="psql")
+        shown = f"unix(7@{gethostname()}):{bench.worker.config.settings.listen_port}"
+        assert console.logins[0].parameters == [("application_name", f"psql - {shown}")]
+        client = bench.accept(unix=(7, 1000, 1000))
+        client.startup("alice", "app")
+        assert bench.engine.admitted[client.conn][1]["application_name"] == f"app - {shown}"
 
 
 def test_console_rights_are_checked_before_the_password() -> None:

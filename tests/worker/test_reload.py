@@ -94,7 +94,7 @@ def test_a_worker_that_refuses_says_why(bench: Bench, tmp_path: Path) -> None:
     )
     step = Stepping(bench)
     found = step.prepare(replace(before, settings=changed))
-    assert found == {"error": f"client_tls_cert_file: {path}: No such file or directory"}
+    assert found == {"error": f"test.ini: client_tls_cert_file = {path}: No such file or directory"}
     step.hear("commit")
     assert bench.worker.config is before
     assert step.prepare(replace(before, settings=changed), tls=False) == {}

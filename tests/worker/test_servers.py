@@ -354,3 +354,15 @@ def test_a_busy_old_server_whose_client_is_thrown_out(benches: Any) -> None:
     bench.pass_time(3)
     assert not bench.alive(server)
     assert not bench.log.has("internal error")
+
+
+def test_attempts_without_an_address_have_their_line(benches: Any) -> None:
+    """Each one that ends because its host has no address is told like a closed server, unless nobody wants to know."""
+    for wanted in (True, False):
+        bench = benches(server_login_retry=1.0, log_disconnections=wanted)
+        bench.worker.resolver.find = lambda host, found: found([])
+        bench.login()
+        bench.pass_time(1.1)
+        line = "S-0x0: app/alice@(bad-af):0 closing because: server DNS lookup failed (age=0s)"
+        assert bench.log.lines.count(line) == (2 if wanted else 0)
+        assert bench.worker.servers.by_conn == {}

@@ -8,9 +8,13 @@ from typing import Any, cast
 
 import pytest
 
+from pgshoal.config.load import load
 from pgshoal.config.model import DatabaseConfig, Settings
+from pgshoal.engine.choose import choose
 from pgshoal.engine.contract import Engine
+from pgshoal.errors import ConfigError
 from pgshoal.worker.tlsfiles import TlsFiles, client_settings, server_settings
+from tests.support.certs import Authority
 from tests.worker.stub import StubEngine
 
 
@@ -185,3 +189,57 @@ def test_an_entry_with_files_that_cannot_be_read(tmp_path: Path) -> None:
     tls.apply(Settings(server_tls_sslmode="disable"), (entry,))
     with pytest.raises(ValueError, match=r"^app: server_tls_ca_file: .*nothing: No such file"):
         tls.apply(Settings(), (entry,))
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    """Certificates that can be used."""
+    return Authority(tmp_path_factory.mktemp("ca"))
+
+
+BLAMED = [
+    ("tls13_ciphers", "TLS_FOO"), ("tls_ciphers", "FOO:!BAR"), ("tls_ecdhcurve", "P-999"), ("tls_cert_file", "{ca}"),
+    ("tls_key_file", "{other}"), ("tls_ca_file", "{key}"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("what", "value"), BLAMED)
+@pytest.mark.parametrize("runs", ["auto", "python"])
+def test_the_setting_to_blame_is_named(tmp_path: Path, authority: Authority, what: str, value: str, runs: str) -> None:
+    """With file and line, on every engine, and no other one: certificate and key are one matter."""
+    good, other = authority.server, authority.issue("other", "other.test")
+    value = value.format(ca=authority.ca_file, key=good.key, other=other.key)
+    given = {
+        "tls_sslmode": "require",
+        "tls_cert_file": good.cert,
+        "tls_key_file": good.key,
+        "tls_ca_file": authority.ca_file,
+    }
+    lines = [f"client_{name} = {text}" for name, text in {**given, what: value}.items()]
+    file = tmp_path / "p.ini"
+    file.write_text("\n".join(["[pgbouncer]", *lines]))
+    config = load(str(file))
+    blamed = "client_" + ("tls_cert_file" if what == "tls_key_file" else what)
+    made = choose(runs, lambda line: None)
+    try:
+        with pytest.raises(ConfigError) as failed:
+            TlsFiles(made).read(config)
+    finally:
+        made.shutdown()
+    assert failed.value.key == blamed
+    assert failed.value.line == config.origins["pgbouncer", blamed].line
+    assert value in str(failed.value)
+
+
+def test_the_place_of_an_entry(tmp_path: Path) -> None:
+    """What the entry says itself is to be found there, what it has from all others where that is written."""
+    file = tmp_path / "p.ini"
+    for more in ("server_tls_ca_file=/nowhere", ""):
+        file.write_text(
+            f"[databases]\napp = server_tls_sslmode=require {more}\n"
+            "[pgbouncer]\nserver_tls_sslmode = disable\nserver_tls_ca_file = /nowhere\n"
+        )
+        line = 2 if more else 5
+        with pytest.raises(ConfigError) as failed:
+            make().read(load(str(file)))
+        assert str(failed.value).startswith(f"{file}:{line}: app: server_tls_ca_file = /nowhere: No such file")

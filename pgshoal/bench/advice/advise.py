@@ -10,6 +10,7 @@ from pgshoal.bench.advice.live import watched
 from pgshoal.bench.advice.sizes import Ladder, ladders
 from pgshoal.bench.advice.usl import fit
 from pgshoal.bench.advice.verdict import Advice, advise
+from pgshoal.bench.results import terminal
 from pgshoal.bench.results.book import ROWS, Book
 from pgshoal.bench.results.combine import gathered
 
@@ -21,7 +22,7 @@ def main(source: Path, seconds: float) -> int:
     except (OSError, ValueError) as error:
         print(f"pgshoal advise: {error}", file=sys.stderr)
         return 1
-    print("\n".join(lines))
+    terminal.patient().print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
     return 0
 
 

@@ -27,7 +27,8 @@ class Evidence:
     cores: int | None = None  # of the pooler's host
     postgres: float | None = None  # processors that PostgreSQL used
     postgres_cores: int | None = None  # of its host
-    load: float | None = None
+    load: float | None = None  # with the others, where these are not known
+    others: float | None = None  # programs that have no part in it
     idle: float | None = None  # share of the pooler's host
     same_host: bool = False  # PostgreSQL is on the pooler's
     waiting: float | None = None  # clients that wait for a server, on average
@@ -79,7 +80,11 @@ def machine(seen: Evidence) -> Finding | None:
     """Pooler, PostgreSQL and load on one machine take each other's processors."""
     if seen.idle is None or seen.idle >= IDLE_LEAST:
         return None
-    parts = (("the pooler", seen.pooler), ("PostgreSQL", seen.postgres), ("load and others", seen.load))
+    load_name = "load and others" if seen.others is None else "the load"
+    parts = (
+        *(("the pooler", seen.pooler), ("PostgreSQL", seen.postgres)),
+        *((load_name, seen.load), ("other programs", seen.others)),
+    )
     shares = ", ".join(f"{name} {number(value)}" for name, value in parts if value is not None)
     text = f"the machine was {seen.idle:.1%} idle; of its {seen.cores or '?'} processors they had: {shares}"
     return Finding("machine", text)

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from pgshoal.bench.advice.sizes import Ladder, cpu_s, ladders
 from pgshoal.bench.advice.tables import checks, loss
-from pgshoal.bench.advice.usl import Fit, Interval, fit
+from pgshoal.bench.advice.usl import SCATTER_LEAST, SHARE, Fit, Interval, fit
 from pgshoal.bench.advice.verdict import signed
 from pgshoal.bench.knobs import resolve
 from pgshoal.bench.results import tables, terminal
@@ -30,9 +30,34 @@ class Measured:
 
     text: str
     law: Fit  # of workers that have a core each to themselves
-    doubt: str
-    postgres_s: float | None
-    load_s: float | None
+    doubt: str  # empty where all runs count
+    postgres_s: tuple[float, ...]  # of each run
+    load_s: tuple[float, ...]
+    rank: int = 0  # 2: several numbers of workers by valid runs; 1: several
+
+    @property
+    def postgres(self) -> float | None:
+        """The median of PostgreSQL's."""
+        return statistics.median(self.postgres_s) if self.postgres_s else None
+
+    @property
+    def load(self) -> float | None:
+        """The median of the load's."""
+        return statistics.median(self.load_s) if self.load_s else None
+
+    @property
+    def scatter(self) -> float | None:
+        """How far PostgreSQL's lies apart from run to run, relative; None when one run, or none, tells it."""
+        if len(self.postgres_s) < 2:
+            return None
+        return max(statistics.stdev(self.postgres_s) / statistics.fmean(self.postgres_s), SCATTER_LEAST)
+
+    def most(self, pg_cores: int) -> Interval:
+        """The rates between which PostgreSQL's processors are full in nine of ten cases."""
+        if not self.postgres:
+            return Interval(math.inf, math.inf)
+        apart = math.exp(NINE_OF_TEN * (self.scatter or 0.0))
+        return Interval(pg_cores / self.postgres / apart, pg_cores / self.postgres * apart)
 
 
 @dataclass(frozen=True)
@@ -41,45 +66,56 @@ class Projection:
 
     workers: int
     rate: float
-    interval: Interval
+    interval: Interval | None  # None: not known
     limit: str
     postgres: float | None  # processors
     load: float | None
 
     def cells(self) -> tuple[str, ...]:
         """A line of the table."""
-        between = f"{number(self.interval.low)} to {number(self.interval.high)}"
+        known = self.interval
+        between = f"{number(known.low)} to {number(known.high)}" if known else "not known"
         return (str(self.workers), self.limit, number(self.rate), between, number(self.postgres), number(self.load))
 
 
+#: So many standard deviations to both sides hold nine of ten cases.
+NINE_OF_TEN = statistics.NormalDist().inv_cdf((1 + SHARE) / 2)
 HEADINGS = ("workers", "limit", "transactions/s", "nine of ten", "PostgreSQL, cores", "load, cores")
 
 
 def main(cores: int, pg_cores: int, folder: Path | None) -> int:
     """Prints the projection and how the same method does on the published tables; returns the exit status."""
-    out = Console(highlight=False, soft_wrap=True)
+    out = terminal.patient(highlight=False, soft_wrap=True)
     try:
-        folder = folder or newest(Path(resolve({}, os.environ, quick=False).text("results")))
-        measured = None if folder is None else read(folder)
+        results = Path(resolve({}, os.environ, quick=False).text("results"))
+    except ValueError as error:
+        print(f"pgshoal bench plan: {error}", file=sys.stderr)
+        return 2
+    try:
+        measured = read(folder) if folder else newest(results)
     except (OSError, ValueError) as error:
         print(f"pgshoal bench plan: {error}", file=sys.stderr)
         return 1
     if measured is None:
         out.print("No run to project from: `pgshoal bench scaling` makes one. The method on the published tables:")
     else:
+        if folder is None:
+            out.print(TAKEN[measured.rank])
         show(out, measured, cores, pg_cores)
     out.print(terminal.of_table("The same method on the published tables", check_table()))
     out.print("\n".join(REMARKS))
     return 0
 
 
-def newest(results: Path) -> Path | None:
-    """The last folder of runs that a projection can be made from."""
+def newest(results: Path) -> Measured | None:
+    """The last folder that tells how workers scale by runs that count; without one the last that tells most."""
+    best: Measured | None = None
     for found in sorted(results.glob(f"*/{ROWS}"), reverse=True):
         with suppress(ValueError):
-            read(found.parent)
-            return found.parent
-    return None
+            measured = read(found.parent)
+            if best is None or measured.rank > best.rank:
+                best = measured
+    return best
 
 
 def read(folder: Path) -> Measured:
@@ -88,8 +124,10 @@ def read(folder: Path) -> Measured:
         raise ValueError(f"{folder} holds no {ROWS}: a folder of `pgshoal bench` is wanted")
     for ladder in ladders(gathered(Book(folder).rows())):
         if capacities := ladder.capacities():
-            spent = {name: middle(ladder, name) for name in ("postgres_cores", "load_cores")}
-            return Measured(f"{folder}: {ladder.text}", lossy(fit(capacities)), ladder.doubt, *spent.values())
+            postgres, load = (spent(ladder, name) for name in ("postgres_cores", "load_cores"))
+            rank = 0 if len(capacities) < 2 else 1 + ladder.valid
+            text = f"{folder}: {ladder.text}"
+            return Measured(text, lossy(fit(capacities)), ladder.doubt, postgres, load, rank)
     raise ValueError(
         f"{folder} holds no runs of a pooler whose CPU time was measured: `pgshoal bench scaling` makes them"
     )
@@ -103,26 +141,26 @@ def lossy(law: Fit) -> Fit:
     return replace(law, law=replace(loss(), one=law.law.one), draws=tuple(draws))
 
 
-def middle(ladder: Ladder, figure: str) -> float | None:
-    """The median CPU time of a transaction over all sizes."""
-    found = [one for group in ladder.groups for one in cpu_s(group, figure)]
-    return statistics.median(found) if found else None
+def spent(ladder: Ladder, figure: str) -> tuple[float, ...]:
+    """The CPU time of a transaction in each run of all sizes."""
+    return tuple(one for group in ladder.groups for one in cpu_s(group, figure))
 
 
 def project(measured: Measured, cores: int, pg_cores: int) -> Iterator[Projection]:
     """Each doubling of workers up to one a processor."""
-    most = pg_cores / measured.postgres_s if measured.postgres_s else math.inf
+    most, least = pg_cores / measured.postgres if measured.postgres else math.inf, measured.most(pg_cores)
     for workers in [*(2**power for power in range(cores.bit_length()) if 2**power < cores), cores]:
         free = measured.law.law.rate(workers)
         low, high = measured.law.interval(lambda law, n=workers: law.rate(n))  # type: ignore[misc]
-        rate = min(free, most)
+        rate, full = min(free, most), most < free
+        between = Interval(min(low, least.low), min(high, least.high))
         yield Projection(
             workers,
             rate,
-            Interval(min(low, most), min(high, most)),
-            "PostgreSQL" if most < free else "pooler",
-            rate * measured.postgres_s if measured.postgres_s else None,
-            rate * measured.load_s if measured.load_s else None,
+            None if full and measured.scatter is None else between,
+            "PostgreSQL" if full else "pooler",
+            rate * measured.postgres if measured.postgres else None,
+            rate * measured.load if measured.load else None,
         )
 
 
@@ -141,7 +179,7 @@ def assumptions(measured: Measured, found: Sequence[Projection], pg_cores: int) 
     law = measured.law.law
     yield f"Measured in {measured.text}."
     pooler = f"{1e6 / law.one:.1f} µs of the pooler with one worker"
-    others = ((measured.postgres_s, "PostgreSQL"), (measured.load_s, "the load"))
+    others = ((measured.postgres, "PostgreSQL"), (measured.load, "the load"))
     known = [pooler, *(f"{seconds * 1e6:.1f} µs of {name}" for seconds, name in others if seconds)]
     yield f"CPU time of a transaction: {', '.join(known)}."
     yield f"Law of the workers: sigma {law.sigma:.3g}, kappa {law.kappa:.3g}."
@@ -151,11 +189,22 @@ def assumptions(measured: Measured, found: Sequence[Projection], pg_cores: int) 
         yield f"Caution: {measured.law.caution}."
     if measured.doubt:
         yield f"Caution: {measured.doubt}."
-    if measured.postgres_s is None:
-        yield "PostgreSQL's CPU time was not measured: its host is taken to be large enough."
-    elif any(one.limit == "PostgreSQL" for one in found):
-        yield f"PostgreSQL's {pg_cores} processors are full at {number(pg_cores / measured.postgres_s)} transactions/s."
+    yield from of_postgres(measured, found, pg_cores)
     yield from ASSUMED
+
+
+def of_postgres(measured: Measured, found: Sequence[Projection], pg_cores: int) -> Iterator[str]:
+    """What PostgreSQL allows, and how sure that is."""
+    if measured.postgres is None:
+        yield "PostgreSQL's CPU time was not measured: its host is taken to be large enough."
+        return
+    if any(one.limit == "PostgreSQL" for one in found):
+        yield f"PostgreSQL's {pg_cores} processors are full at {number(pg_cores / measured.postgres)} transactions/s."
+    runs = len(measured.postgres_s)
+    if measured.scatter is None:
+        yield "How PostgreSQL's CPU time of a transaction scatters is not known: one run tells it."
+    else:
+        yield f"PostgreSQL's CPU time of a transaction is taken to scatter by {measured.scatter:.0%}, from {runs} runs."
 
 
 def check_table() -> tables.Table:
@@ -177,6 +226,12 @@ def check_table() -> tables.Table:
     return tables.Table(headings, lines, texts=3)
 
 
+#: Which folder is taken where none is named, by its rank.
+TAKEN = (
+    "No folder was named, and none has several numbers of workers: the newest with one is taken.",
+    "No folder was named, and none has several numbers of workers by valid runs alone: the newest with several is it.",
+    "No folder was named: the newest with several numbers of workers by valid runs is taken.",
+)
 ASSUMED = (
     "Assumed: processors like those measured, each a whole core; hosts of their own for pooler, PostgreSQL and load;",
     "enough clients to fill every worker and a budget that keeps PostgreSQL busy; a PostgreSQL that scales to its",

@@ -100,6 +100,7 @@ def evidence(group: Group) -> Evidence:
         postgres=postgres,
         postgres_cores=host if postgres is not None else None,
         load=group.value("load_cores"),
+        others=group.value("other_cores"),
         idle=group.value("machine_idle"),
         same_host=postgres is not None,
         servers=servers,

@@ -50,14 +50,17 @@ class Advice:
 
 
 def limit(sizes: Sequence[Evidence]) -> float:
-    """The rate at which PostgreSQL's host is full, by the CPU time of a transaction; infinite when it is not known."""
+    """The rate at which PostgreSQL's host is full, by the CPU time of a transaction; infinite when it is not known.
+
+    What other programs on it use is theirs.
+    """
     found = []
     for seen in sizes:
-        used = seen.postgres
+        used, others = seen.postgres, (seen.others or 0.0) if seen.same_host else 0.0
         if used and seen.same_host:
             used += (seen.pooler or 0.0) + (seen.load or 0.0)
         if used and seen.postgres_cores and seen.rate:
-            found.append(seen.rate * seen.postgres_cores / used)
+            found.append(seen.rate * (seen.postgres_cores - others) / used)
     return sorted(found)[len(found) // 2] if found else math.inf
 
 

@@ -11,7 +11,7 @@ from pgshoal.bench.model import Cell, Chart, Experiment, Load, Metric, Target, T
 KB: Final = 1024
 FAMILY: Final = "compare-"
 #: Closed loops that fill the machine are wanted here: CPU per transaction is what is compared.
-RELAYED: Final = ("cached", "samples", "steal", "counts", "alive", "steady")
+RELAYED: Final = ("cached", "samples", "steal", "counts", "alive", "stall", "steady")
 MOMENTS: Final = ("alive",)
 KNOBS: Final = ("compare_seconds", "copy_mb", "idle_clients", "engines", "only", "scale")
 #: The names of all cases, once they are declared.

@@ -40,6 +40,6 @@ EXPERIMENT = Experiment(
         Chart("backends", "Backends over time"),
     ),
     published=(ratio("rate, two nodes to one", 400 / 462, "tps", {"nodes": 2}, {"nodes": 1}, "another host"),),
-    checks=("budget", "steal", "counts", "steady", "alive"),
+    checks=("budget", "steal", "counts", "stall", "steady", "alive"),
     server={"max_connections": "{ceiling_max_connections}"},
 )

@@ -8,9 +8,12 @@ from pgshoal.bench.load.pgbench import PgbenchLoad
 from pgshoal.bench.model import Cell, Chart, Experiment, Metric, Pick, Published
 
 RATIOS = (
-    *(("tps", 66.6 / 26.5, "one host"), ("latency_mean_ms", 72.2 / 182.9, "one host")),
-    *(("latency_stddev_ms", 43 / 111, "one host"), ("connect_ms", 7.5 / 19.4, "one host")),
-    *(("tps", 6.6 / 3.6, "another host"), ("connect_ms", 149 / 231, "another host")),
+    ("rate", "tps", 66.6 / 26.5, "one host"),
+    ("mean latency", "latency_mean_ms", 72.2 / 182.9, "one host"),
+    ("standard deviation of latency", "latency_stddev_ms", 43 / 111, "one host"),
+    ("time to connect", "connect_ms", 7.5 / 19.4, "one host"),
+    ("rate", "tps", 6.6 / 3.6, "another host"),
+    ("time to connect", "connect_ms", 149 / 231, "another host"),
 )
 
 
@@ -39,8 +42,8 @@ EXPERIMENT = Experiment(
         Chart("latency", "Latency"),
     ),
     published=tuple(
-        Published(f"{name}, pooled to direct", value, Pick(name), Pick(name, "direct"), source)
-        for name, value, source in RATIOS
+        Published(f"{text}, pooled to direct", value, Pick(name), Pick(name, "direct"), source)
+        for text, name, value, source in RATIOS
     ),
-    checks=("samples", "steal", "counts", "steady", "alive"),
+    checks=("samples", "steal", "counts", "stall", "steady", "alive"),
 )

@@ -20,7 +20,7 @@ LAPTOP_KNOBS: Final = ("pg_max_connections", "default_pool_size", "max_client_co
 #: For a load that keeps all parts busy and shall measure the pooler alone.
 STRICT: Final = (
     *("load-free", "machine-free", "postgres-free", "cached", "budget"),
-    *("samples", "steal", "counts", "steady", "alive"),
+    *("samples", "steal", "counts", "stall", "steady", "alive"),
 )
 
 

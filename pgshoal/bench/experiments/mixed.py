@@ -48,5 +48,5 @@ EXPERIMENT = Experiment(
         ratio("exports, isolated to shared", 582 / 992, "throughput_mib_s", ISOLATED, SHARED, SOURCE),
         ratio("p99 of the API, isolated to shared (no gain)", 1.0, "p99_ms", ISOLATED, SHARED, SOURCE),
     ),
-    checks=("machine-free", "budget", "samples", "steal", "steady", "alive"),
+    checks=("machine-free", "budget", "samples", "steal", "counts", "stall", "steady", "alive"),
 )

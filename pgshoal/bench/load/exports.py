@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 ROW_BYTES: Final = 1000
 MIB: Final = 1 << 20
+#: Exports go by the API's name: a pooler would set another one whenever a server connection changes between the two,
+#: a transaction each time that nobody sent.
+API_NAME: Final = "pgbench"
 
 
 def export(megabytes: int) -> str:
@@ -114,7 +117,8 @@ class MixedLoad:
         target = scene.opened.address("exports" if self.isolated else "main")
         argv: list[str | Path] = [scene.stand.programs["psql"], "-XAtq", "-c", export(self.megabytes)]
         over = threading.Event()
-        streams = [Stream(number, argv, target.env(), over) for number in range(self.streams)]
+        env = {**target.env(), "PGAPPNAME": API_NAME}
+        streams = [Stream(number, argv, env, over) for number in range(self.streams)]
         threads = [threading.Thread(target=stream.work) for stream in streams]
         for thread in threads:
             thread.start()

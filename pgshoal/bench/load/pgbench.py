@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from pgshoal.bench.load import logs
 from pgshoal.bench.load.logs import Span
+from pgshoal.bench.load.stalls import stalls
 from pgshoal.bench.measure.process import raise_file_limit
 from pgshoal.bench.model import ClientOutcome, Outcome, Scene
 from pgshoal.demo import pgbench
@@ -139,6 +140,7 @@ class PgbenchLoad:
             "succeeded": float(self.clients - lost),
             "failed": float(lost + counted.without_time),
         }
+        figures |= stalls(everything, span, each_for_itself=self.reconnect)
         if len(counted):
             figures |= {"latency_mean_ms": float(latencies.mean()), "latency_stddev_ms": float(latencies.std())}
         if self.rate and len(counted):

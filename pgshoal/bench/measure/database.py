@@ -20,7 +20,15 @@ SETTLE_LIMIT_S: Final = 5.0
 IDLE_REPORT_S: Final = 10.5
 LOOK_EVERY_S: Final = 0.02
 
-OTHERS: Final = "backend_type = 'client backend' and application_name <> %(own)s"
+#: Neither the kit's own nor those of strangers; on a given server only the load's database is ours.
+OTHERS: Final = (
+    "backend_type = 'client backend' and application_name <> %(own)s and pid <> all(%(strangers)s)"
+    " and (%(all)s or datname = %(dbname)s)"
+)
+STRANGERS_AT_WORK: Final = (
+    "select count(*) from pg_catalog.pg_stat_activity where pid = any(%(strangers)s) and datname = %(dbname)s"
+    " and (state <> 'idle' or state_change > %(since)s)"
+)
 SEES_ALL: Final = "select pg_has_role(current_user, 'pg_read_all_stats', 'usage')"
 BORN: Final = "select extract(epoch from pg_postmaster_start_time())::float8"
 BACKENDS: Final = (
@@ -35,14 +43,15 @@ END_OTHERS: Final = (
 )
 COUNTS: Final = (
     "select coalesce(sum(xact_commit - {sessions}), 0)::float8, coalesce(sum(blks_read), 0)::float8,"
-    " coalesce(sum(blks_hit), 0)::float8 from pg_catalog.pg_stat_database where datname <> current_database()"
+    " coalesce(sum(blks_hit), 0)::float8 from pg_catalog.pg_stat_database"
+    " where datname <> current_database() and (%(all)s or datname = %(dbname)s)"
 )
 SESSIONS_SINCE: Final = 140000
 
 
 @dataclass(frozen=True)
 class Counts:
-    """What pg_stat_database has counted so far in all databases but the meter's own."""
+    """What pg_stat_database has counted so far: in all databases but the meter's own, or in the load's alone."""
 
     commits: float  # a session's start is one too; from PostgreSQL 14 on it is left out
     blocks_read: float
@@ -55,10 +64,17 @@ class Database:
     def __init__(self, stand: Stand) -> None:
         self._conn, self._apart = connect(stand)
         self._may_end = stand.own
+        self._facts = {
+            "own": APPLICATION,
+            "strangers": list(stand.strangers),
+            "all": stand.own,
+            "dbname": stand.dbname,
+        }
         self._sees_all = bool(self._ask(SEES_ALL)[0])
+        self._since = self._ask("select clock_timestamp()")[0]
 
     def _ask(self, sql: str, **facts: object) -> tuple[Any, ...]:
-        row = self._conn.execute(sql.encode(), {"own": APPLICATION, **facts}).fetchone()
+        row = self._conn.execute(sql.encode(), {**self._facts, **facts}).fetchone()
         return row or ()
 
     def born_s(self) -> float:
@@ -85,9 +101,16 @@ class Database:
             if time.monotonic() > deadline:
                 return False
             if self._may_end:
-                self._conn.execute(END_OTHERS.encode(), {"own": APPLICATION})
+                self._conn.execute(END_OTHERS.encode(), self._facts)
             time.sleep(LOOK_EVERY_S)
         return self._sees_all
+
+    def strangers_at_work(self) -> int:
+        """Sessions in the load's database that were there before us and have worked since we began to look.
+
+        PostgreSQL counts their transactions among ours.
+        """
+        return int(self._ask(STRANGERS_AT_WORK, since=self._since)[0])
 
     def close(self) -> None:
         """Ends the connection."""

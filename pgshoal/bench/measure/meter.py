@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import psycopg
 
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from pgshoal.bench.model import Outcome
     from pgshoal.bench.stand import Stand
     from pgshoal.bench.targets.opened import Opened
+
+OF_PROCESSORS: Final = ("pooler_cores", "postgres_cores", "load_cores", "other_cores")
 
 
 @dataclass(frozen=True)
@@ -67,13 +69,20 @@ class Meter:
         restarted = self._parties.postmaster in ended
         try:
             restarted = restarted or database.born_s() != self._born_s
-            if not restarted and self._begun and database.settle() and (counts := database.counts()):
-                self._whole_run["commits"] = counts.commits - self._begun.commits
+            if not restarted:
+                self._count(database)
         except psycopg.Error:
             restarted = True
         finally:
             database.close()
         self._whole_run["postgres_ended"] = float(restarted)
+
+    def _count(self, database: Database) -> None:
+        """What PostgreSQL counted, if it is known to be ours."""
+        if strangers := database.strangers_at_work():
+            self._whole_run["strangers_at_work"] = float(strangers)
+        elif self._begun and database.settle() and (counts := database.counts()):
+            self._whole_run["commits"] = counts.commits - self._begun.commits
 
     @contextmanager
     def interval(self) -> Iterator[None]:
@@ -107,11 +116,14 @@ class Meter:
 
     def measured(self, outcome: Outcome | None = None) -> Measured:
         """After `end`. With the load's outcome also `transactions`, `sent_in_all` and `cpu_us_per_tx`."""
-        figures = {**self._measured.figures, **self._whole_run}
+        figures, cpu_s = {**self._measured.figures, **self._whole_run}, self._measured.cpu_s
+        if figures.get("postgres_ended"):  # what it spent went with it, and others had less to do
+            figures = {name: value for name, value in figures.items() if name not in OF_PROCESSORS}
+            cpu_s = {}
         if outcome is not None:
             figures["transactions"] = outcome.transactions
             if outcome.sent_in_all is not None:
                 figures["sent_in_all"] = outcome.sent_in_all
             if outcome.transactions and "pooler_cores" in figures:
-                figures["cpu_us_per_tx"] = pooler_s(self._measured.cpu_s) * 1e6 / outcome.transactions
-        return Measured(figures, self._measured.cpu_s, self._measured.series)
+                figures["cpu_us_per_tx"] = pooler_s(cpu_s) * 1e6 / outcome.transactions
+        return Measured(figures, cpu_s, self._measured.series)

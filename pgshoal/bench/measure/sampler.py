@@ -52,7 +52,7 @@ class Sampler:
                 self._database = None  # it is gone: memory is still there to see
             cost_s = time.monotonic() - begun_s
             self._weigh()
-            wait_s = max(EVERY_S[begun_s - self._begun_s > FIRST_S], cost_s / SHARE_MOST)
+            wait_s = pause_s(begun_s - self._begun_s, cost_s)
 
     def _look(self, database: Database, at_s: float) -> bool:
         try:
@@ -85,3 +85,13 @@ class Sampler:
     def series(self) -> dict[str, Sequence[float]]:
         """All samples of connections."""
         return {"at_s": self.at_s, "backends": self.backends, "backends_active": self.active} if self.at_s else {}
+
+
+def pause_s(at_s: float, cost_s: float) -> float:
+    """How long to wait before the next look: longer where the answer takes long, but not at first.
+
+    A crowd that comes at once makes every answer slow, and is gone before a long pause is over.
+    """
+    if at_s <= FIRST_S:
+        return min(max(EVERY_S[0], cost_s / SHARE_MOST), EVERY_S[1])
+    return max(EVERY_S[1], cost_s / SHARE_MOST)

@@ -23,6 +23,13 @@ COUNTS_FEW: Final = 20  # what poolers and pgbench ask for themselves
 VARIATION_MOST: Final = 0.10
 OUTLIER: Final = 0.25
 RATES: Final = ("tps", "units_per_s", "throughput_mib_s")
+TAIL_TIMES: Final = 5.0
+TAIL_FEW_MS: Final = 10.0  # what one turn of a scheduler more or less makes
+PAUSE_MOST_S: Final = 0.5
+PAUSE_TIMES: Final = 20.0
+LONGEST_MOST_S: Final = 1.0
+LONGEST_TIMES: Final = 50.0
+SLICE_LEAST: Final = 0.1
 
 
 def load_free(row: Row, peers: Sequence[Row], cell: Cell) -> str:
@@ -95,10 +102,37 @@ def counts(row: Row, peers: Sequence[Row], cell: Cell) -> str:
     return f"the kit sent {ours:,.0f} transactions, PostgreSQL counted {theirs:,.0f} (limit {COUNTS_APART:.0%})"
 
 
+def stall(row: Row, peers: Sequence[Row], cell: Cell) -> str:
+    """A load that stands still for a moment, or a part of it, is another thing than a slow one."""
+    facts = row.figures
+    pause, longest, slowest = (facts.get(name, at) for name, at in (("pause_s", 0.0), ("longest_s", 0.0), ("slice", 1)))
+    if pause > (most := max(PAUSE_MOST_S, PAUSE_TIMES * facts.get("pause_usual_s", 0.0))):
+        return f"no transaction ended for {pause:.2f} s from second {facts['pause_at_s']:.1f} on (limit {most:.2f} s)"
+    if longest > (most := max(LONGEST_MOST_S, LONGEST_TIMES * facts.get("longest_usual_s", 0.0))):
+        at_s = facts["longest_at_s"]
+        return f"a transaction took {longest:.2f} s from second {at_s:.1f} on (limit {most:.2f} s)"
+    if slowest < SLICE_LEAST:
+        at_s = facts["slice_at_s"]
+        return f"the rate fell to {slowest:.0%} of its median at second {at_s:.1f} (limit {SLICE_LEAST:.0%})"
+    return ""
+
+
 def steady(row: Row, peers: Sequence[Row], cell: Cell) -> str:
     """Repeats agree. One that lies apart does not count, and is no reason to doubt the others."""
-    name = next((name for name in RATES if name in row.figures), "")
-    rates = [one.figures[name] for one in repeats(row, peers) if name in one.figures]
+    others = repeats(row, peers)
+    main = next((name for name in RATES if name in row.figures), "")
+    names = dict.fromkeys(name for name in (main, "throughput_mib_s") if name in row.figures)
+    return next(filter(None, [*(apart(name, row, others) for name in names), tail(row, others)]), "")
+
+
+def steady_cpu(row: Row, peers: Sequence[Row], cell: Cell) -> str:
+    """As `steady`, where the rate may be what a full machine leaves and the cost of a transaction is what is asked."""
+    return apart("cpu_us_per_tx", row, repeats(row, peers)) if "cpu_us_per_tx" in row.figures else ""
+
+
+def apart(name: str, row: Row, others: Sequence[Row]) -> str:
+    """How far a rate is from those of the other repeats, or how far all of them vary."""
+    rates = [row.figures[name], *(one.figures[name] for one in others if name in one.figures)]
     if len(rates) < 2 or not (median := statistics.median(rates)):
         return ""
     apart = abs(row.figures[name] / median - 1)
@@ -111,10 +145,24 @@ def steady(row: Row, peers: Sequence[Row], cell: Cell) -> str:
     return f"{name} varies by {variation:.1%} over {len(near)} repeats (limit {VARIATION_MOST:.0%})"
 
 
+def tail(row: Row, others: Sequence[Row]) -> str:
+    """Under an open loop the rate is given: what happens is seen in the latency. Of two, the quicker is believed."""
+    if "lag_mean_ms" not in row.figures or "p99_ms" not in row.figures:
+        return ""
+    p99 = row.figures["p99_ms"]
+    median = statistics.median_low([p99, *(one.figures["p99_ms"] for one in others if "p99_ms" in one.figures)])
+    if p99 <= max(TAIL_TIMES * median, median + TAIL_FEW_MS):
+        return ""
+    return f"p99_ms {p99:,.1f} is {p99 / median:.0f} times the median {median:,.1f} (limit {TAIL_TIMES:.0f})"
+
+
 def repeats(row: Row, peers: Sequence[Row]) -> list[Row]:
-    """The runs of the same cell that count as far as other checks say, the row itself among them."""
-    others = [one for one in peers if one.key == row.key and one.repeat != row.repeat and not one.error]
-    return [row, *(one for one in others if all(reason.startswith("steady:") for reason in one.invalid))]
+    """The other runs of the same cell that a run is compared with: doubtful ones too, but no spoiled or stalled ones.
+
+    Else a pooler that stands still in one run could leave it the only one with an idle machine, with nobody to compare.
+    """
+    others = (one for one in peers if one.key == row.key and one.repeat != row.repeat)
+    return [one for one in others if not (one.spoiled or one.fails("stall"))]
 
 
 def alive(row: Row, peers: Sequence[Row], cell: Cell) -> str:
@@ -134,7 +182,9 @@ CHECKS: Final[Mapping[str, Check]] = {
     "samples": samples,
     "steal": steal,
     "counts": counts,
+    "stall": stall,
     "steady": steady,
+    "steady-cpu": steady_cpu,
     "alive": alive,
 }
 
@@ -145,3 +195,30 @@ def examine(row: Row, peers: Sequence[Row], cell: Cell, names: Sequence[str]) ->
         return ()
     found = ((name, CHECKS[name](row, peers, cell)) for name in names)
     return tuple(f"{name}: {reason}" for name, reason in found if reason)
+
+
+#: The figure without which a check says nothing.
+NEEDS: Final = {
+    "load-free": "load_cores",
+    "machine-free": "machine_idle",
+    "budget": "backends_max",
+    "steal": "steal",
+    "counts": "commits",
+    "alive": "postgres_ended",
+}
+
+
+def unmade(row: Row, cell: Cell, names: Sequence[str]) -> tuple[str, ...]:
+    """Checks that had nothing to look at, as `name: text`: silence is not consent."""
+    moot = {"budget": cell.budget is None, "counts": "sent_in_all" not in row.figures or row.lost}
+    lacking = [name for name in names if name in NEEDS and NEEDS[name] not in row.figures and not moot.get(name)]
+    if row.error:
+        return ()
+    return tuple(f"{name}: {reason_of(row, NEEDS[name])}" for name in lacking)
+
+
+def reason_of(row: Row, figure: str) -> str:
+    """Why a figure could not be had, as far as is known."""
+    if figure == "commits" and (count := row.figures.get("strangers_at_work")):
+        return f"{count:.0f} sessions that are none of the kit's were at work in the same database"
+    return f"{figure} could not be had"

@@ -44,7 +44,7 @@ def names(runs: Sequence[Run]) -> list[str]:
 
 
 def tables(runs: Sequence[Run]) -> Iterator[tuple[str, Table]]:
-    """For each experiment that at least two runs have: the medians of each, and their ratios to the first."""
+    """For each experiment of which two runs have the same cells: the medians of each, and their ratios to the first."""
     known: dict[str, list[Part | None]] = {}
     for at, run in enumerate(runs):
         for chapter in run.chapters:
@@ -52,8 +52,8 @@ def tables(runs: Sequence[Run]) -> Iterator[tuple[str, Table]]:
                 known.setdefault(part.experiment.name, [None] * len(runs))[at] = part
     for parts in known.values():
         there = [part for part in parts if part]
-        if len(there) > 1:
-            yield there[0].experiment.title, side_by_side(parts, there[0], names(runs))
+        if len(there) > 1 and (table := side_by_side(parts, there[0], names(runs))).lines:
+            yield there[0].experiment.title, table
 
 
 def side_by_side(parts: Sequence[Part | None], first: Part, called: Sequence[str]) -> Table:

@@ -70,8 +70,8 @@ class Book:
         return list(found.values())
 
     def done(self) -> set[tuple[str, int]]:
-        """The (key, repeat) a resumed run leaves out; runs that failed are made again."""
-        return {(row.key, row.repeat) for row in self.rows() if not row.error}
+        """The (key, repeat) a resumed run leaves out; runs that failed, or lost their servers, are made again."""
+        return {(row.key, row.repeat) for row in self.rows() if not (row.error or row.lost)}
 
     def samples(self, rows: Iterable[Row]) -> NDArray[np.float32]:
         """All latency samples of these rows in one array, unsorted; rows without a file add none."""
@@ -105,7 +105,7 @@ def read(text: str) -> Row | None:
     known = {name: value for name, value in found.items() if name in FIELDS} if isinstance(found, dict) else {}
     if lacking := NEEDED - known.keys():
         raise ValueError(f"a row without {', '.join(sorted(lacking))}: another version of the kit wrote this folder")
-    return Row(**{**known, **{name: tuple(known.get(name, ())) for name in ("clients", "invalid")}})
+    return Row(**{**known, **{name: tuple(known.get(name, ())) for name in ("clients", "invalid", "unchecked")}})
 
 
 def write_whole(path: Path, text: str) -> None:

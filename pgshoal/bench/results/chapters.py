@@ -62,7 +62,7 @@ class Chapter:
         if len(self.parts) == 1:
             return self.parts[0].finding
         met = bounds_met((part.experiment, part.groups) for part in self.parts)
-        return met or " ".join(part.finding for part in self.parts)
+        return met or " ".join(dict.fromkeys(part.finding for part in self.parts))
 
     @property
     def complaints(self) -> list[str]:

@@ -60,8 +60,17 @@ class Group:
         own = {name: value for name, value in self.first.variant.items() if not self._told(name, value)}
         return ", ".join(filter(None, (self.first.target, of_variant(own))))
 
+    @property
+    def target(self) -> str:
+        """The target without what its variant says as well, for places that show both."""
+        target = self.first.target
+        for name, value in self.first.variant.items():
+            for words in said(name, value):
+                target = target.replace(words, "")
+        return target
+
     def _told(self, name: str, value: Value) -> bool:
-        return f" {value} {name}" in self.first.target or f" {name}={value}" in self.first.target
+        return any(words in self.first.target for words in said(name, value))
 
     @property
     def family(self) -> str:
@@ -70,7 +79,7 @@ class Group:
 
     @property
     def counted(self) -> tuple[Row, ...]:
-        """The runs whose figures count: the valid ones; if there are none, all that yielded figures."""
+        """The runs whose figures count: the valid ones; if there are none, the doubtful ones, never spoiled ones."""
         return counted(self.rows)
 
     @property
@@ -131,6 +140,11 @@ class Group:
         )
 
 
+def said(name: str, value: Value) -> tuple[str, ...]:
+    """How the label of a target may say a part of a variant: `2 nodes`, `peers=off`, `isolated=on`."""
+    return f" {value} {name}", f" {name}={value}", f" {value}=on"
+
+
 def groups(book: Book) -> list[Group]:
     """The cells of a folder with all their runs and what their samples say, in the order of tables."""
     return [with_samples(book, group) for group in gathered(book.rows())]
@@ -171,9 +185,9 @@ def reachable(samples: int) -> NDArray[np.float64]:
 
 
 def counted(rows: Sequence[Row]) -> tuple[Row, ...]:
-    """See Group.counted."""
-    whole = tuple(row for row in rows if not row.error)
-    return tuple(row for row in whole if not row.invalid) or whole
+    """See Group.counted. Of doubtful runs those that lie apart come last: a slow run is not averaged with others."""
+    whole = tuple(row for row in rows if not row.spoiled)
+    return tuple(row for row in whole if not row.invalid) or tuple(row for row in whole if not row.apart) or whole
 
 
 def family(target: str) -> str:

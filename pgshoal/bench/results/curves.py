@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import groupby, pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 LEAST_MS = 1e-3  # pgbench counts microseconds: a log scale has no place for zero
-STEPS = ((0.8, (1, 1.5, 2, 3, 4, 5, 7)), (2.2, (1, 2, 5)), (3.2, (1, 3)), (math.inf, (1,)))  # by decades
 MANY = 20  # values of x that span more than this are drawn on a log scale
 
 
@@ -54,23 +53,35 @@ def panel(
         colour, dash = colours[family], paint.dash(members[0], every)
         at = [float(g.facet(x) or 0) for g in members]
         values = [g.value(chart.figure) or 0.0 for g in members]
-        axis.plot(at, values, color=colour, linestyle=dash, linewidth=2)
+        for sure, first, last in stretches(members):
+            part = slice(first, last + 1)
+            strength = 1 if sure else paint.PALE
+            axis.plot(at[part], values[part], color=colour, linestyle=dash, linewidth=2, alpha=strength)
         for where, value, group in zip(at, values, members, strict=True):
-            axis.plot(
-                [where], [value], "o", color=colour, markersize=5, markerfacecolor=colour if group.valid else "none"
-            )
-            whisker(axis, where, group.values(chart.figure), colour)
-        ends.append(paint.End(values[-1], family, colour, dash))
+            (point,) = axis.plot([where], [value], "o", color=colour, markersize=5, alpha=paint.strength(group))
+            point.set_markerfacecolor(colour if group.valid else "none")
+            whisker(axis, where, group.values(chart.figure), colour, 0.7 * paint.strength(group))
+        ends.append(paint.End(values[-1], family, colour, dash, paint.strength(members[-1])))
     for group in flat:
-        value, colour = group.value(chart.figure) or 0.0, colours[group.family]
-        axis.axhline(value, color=colour, linewidth=1.5, linestyle="--")
-        ends.append(paint.End(value, group.family, colour, "--"))
+        value, colour, strength = group.value(chart.figure) or 0.0, colours[group.family], paint.strength(group)
+        axis.axhline(value, color=colour, linewidth=1.5, linestyle="--", alpha=strength)
+        ends.append(paint.End(value, group.family, colour, "--", strength))
     axis.set_ylim(0, 1.12 * max([end.y for end in ends] + [v for g in risen for v in g.values(chart.figure)]) or 1)
     if chart.kind == "scaling":
         ideal(axis, chart.figure, x, list(series.values()))
     ticks_of_x(axis, sorted({float(g.facet(x) or 0) for g in risen}))
     axis.yaxis.set_major_formatter(paint.short)
     paint.label_ends(axis, ends, 2.1)
+
+
+def stretches(members: Sequence[Group]) -> Iterator[tuple[bool, int, int]]:
+    """The line between neighbours, as far as it is of one strength: whether both ends have valid runs, and its ends."""
+    sure = [bool(one.valid and other.valid) for one, other in pairwise(members)]
+    first = 0
+    for value, some in groupby(sure):
+        last = first + len(list(some))
+        yield value, first, last
+        first = last
 
 
 def in_series(groups: Sequence[Group], x: str) -> dict[str, list[Group]]:
@@ -86,10 +97,10 @@ def rest(group: Group, x: str) -> str:
     return of_variant({name: value for name, value in group.first.variant.items() if name != x})
 
 
-def whisker(axis: Axes, x: float, values: Sequence[float], colour: str) -> None:
+def whisker(axis: Axes, x: float, values: Sequence[float], colour: str, strength: float) -> None:
     """From the lowest to the highest run."""
     if len(values) > 1:
-        axis.vlines(x, min(values), max(values), color=colour, linewidth=1, alpha=0.7)
+        axis.vlines(x, min(values), max(values), color=colour, linewidth=1, alpha=strength)
 
 
 def ideal(axis: Axes, figure: str, x: str, series: Sequence[Sequence[Group]]) -> None:
@@ -120,26 +131,33 @@ def ticks_of_x(axis: Axes, values: Sequence[float]) -> None:
 
 
 def latency(chart: Chart, groups: Sequence[Group], colours: paint.Colours) -> Figure | None:
-    """The distributions of all samples: each further nine of the percentile takes the same width."""
+    """The distributions of all samples: each further nine of the percentile takes the same width.
+
+    Panels have the same scales, so that they can be compared.
+    """
     shown = [group for group in groups if group.curve is not None and len(group.curve) > 1]
     if not shown:
         return None
     panels = by_variant(shown)
     figure, axes = paint.canvas(chart.title, len(panels), 0.5 + 2.5 * len(panels))
+    low, high = 0.9 * lowest(shown), 1.1 * max(float(g.curve[-1]) for g in shown if g.curve is not None)
+    ticks_y = paint.steps_of_log(low, high)
+    most = max(len(group.curve) for group in shown if group.curve is not None)
     for axis, (variant, members) in zip(axes, panels.items(), strict=True):
         ends = []
-        most = max(len(group.curve) for group in members if group.curve is not None)
         for group in members:
             curve = np.maximum(np.asarray(group.curve), LEAST_MS)
-            colour = colours[group.first.target]
-            axis.plot(nines(GRID[: len(curve)]), curve, color=colour, linewidth=1.8, linestyle=paint.dash(group, shown))
-            ends.append(paint.End(float(curve[-1]), group.first.target, colour, paint.dash(group, shown)))
+            colour, dash, strength = colours[group.target], paint.dash(group, shown), paint.strength(group)
+            (line,) = axis.plot(nines(GRID[: len(curve)]), curve, color=colour, linewidth=1.8, linestyle=dash)
+            line.set_alpha(strength)
+            ends.append(paint.End(float(curve[-1]), group.target, colour, dash, strength))
         axis.set_yscale("log")
-        axis.set_ylim(bottom=0.9 * lowest(members))
+        axis.set_ylim(low, high)
+        axis.set_yticks(*ticks_y)
+        axis.set_yticks([], minor=True)
         axis.set_xlim(0, nines(GRID[most - 1 : most])[0])
         ticks = [at for at in (50, 90, 99, 99.9, 99.99, 99.999) if at <= GRID[most - 1]]
         axis.set_xticks(nines(np.array(ticks)), [f"p{at:g}" for at in ticks])
-        ticks_of_log(axis)
         axis.grid(axis="x", color=paint.light("grid"), linewidth=0.6)
         paint.headline(axis, f"{variant}: latency, ms, log scale" if variant else "latency, ms, log scale")
         paint.label_ends(axis, ends, 2.0)
@@ -159,17 +177,6 @@ def nines(percentiles: NDArray[np.float64]) -> NDArray[np.float64]:
     return -np.log10(1 - percentiles / 100)
 
 
-def ticks_of_log(axis: Axes) -> None:
-    """As many steps of each decade as there is room for; plain numbers."""
-    low, high = axis.get_ylim()
-    decades = np.log10(high / low)
-    steps = next(steps for most, steps in STEPS if decades < most)
-    powers = range(int(np.floor(np.log10(low))), int(np.ceil(np.log10(high))) + 1)
-    ticks = [step * 10.0**power for power in powers for step in steps if low <= step * 10.0**power <= high]
-    axis.set_yticks(ticks, [f"{tick:,g}" for tick in ticks])
-    axis.set_yticks([], minor=True)
-
-
 def backends(chart: Chart, groups: Sequence[Group], colours: paint.Colours) -> Figure | None:
     """Client backends that PostgreSQL saw over the interval, every counted run, with the budget as a line."""
     shown = [group for group in groups if series_of(group.counted)]
@@ -180,12 +187,13 @@ def backends(chart: Chart, groups: Sequence[Group], colours: paint.Colours) -> F
     for axis, (variant, members) in zip(axes, panels.items(), strict=True):
         ends, top = [], 0.0
         for group in members:
-            colour, dash, runs = colours[group.first.target], paint.dash(group, shown), series_of(group.counted)
+            colour, dash, runs = colours[group.target], paint.dash(group, shown), series_of(group.counted)
+            strength = paint.strength(group)
             for at, counts in runs:
-                axis.step(at, counts, where="post", color=colour, linewidth=1.5, alpha=0.85, linestyle=dash)
+                axis.step(at, counts, where="post", color=colour, linewidth=1.5, alpha=0.85 * strength, linestyle=dash)
                 top = max(top, *counts)
             last = statistics.median(counts[-1] for _, counts in runs)
-            ends.append(paint.End(last, group.first.target, colour, dash))
+            ends.append(paint.End(last, group.target, colour, dash, strength))
         for budget in sorted({group.first.budget for group in members if group.first.budget}):
             axis.axhline(budget, color=paint.light("failed"), linewidth=1, linestyle="--")
             ends.append(paint.End(float(budget), f"budget {budget}", paint.light("failed"), "--"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -44,6 +45,8 @@ INKS = {
 }
 WIDTH_IN = 5.0  # narrow, so that its words are of reading size on a phone and two stand side by side on a desk
 LABEL_POINTS = 11.0
+PALE = 0.4  # what rests on no valid run
+STEPS = ((0.8, (1, 1.5, 2, 3, 4, 5, 7)), (2.2, (1, 2, 5)), (3.2, (1, 3)), (math.inf, (1,)))  # by decades
 Colours = Mapping[str, str]
 Dash = str | tuple[int, tuple[float, ...]]
 DASHES: tuple[Dash, ...] = ("-", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (5, 1.5, 1.5, 1.5)))
@@ -64,20 +67,31 @@ def shades(names: Iterable[str], kind: str) -> dict[str, str]:
 
 
 def colours(groups: Sequence[Group], by_family: bool = False) -> dict[str, str]:
-    """The colour of each target, or of each family of targets; few processes are pale, many are strong."""
+    """The colour of each target, or of each family of targets; few processes are pale, many are strong.
+
+    Targets that only their variants tell apart are of one colour, also by the name they have beside their variant.
+    """
     found: dict[str, str] = {}
     for kind in dict.fromkeys(group.first.kind for group in groups):
-        rows = sorted(
-            {(family(g.first.target), g.first.processes, g.first.target) for g in groups if g.first.kind == kind}
-        )
-        found |= shades((name if by_family else target for name, _, target in rows), kind)
+        own = [group for group in groups if group.first.kind == kind]
+        if by_family:
+            found |= shades(sorted(group.family for group in own), kind)
+            continue
+        rows = sorted({(family(group.target), group.first.processes, group.target) for group in own})
+        found |= shades((target for _, _, target in rows), kind)
+        found |= {group.first.target: found[group.target] for group in own}
     return found
+
+
+def strength(*groups: Group) -> float:
+    """How opaque something is drawn: what rests on a cell without a valid run is pale."""
+    return 1.0 if all(group.valid for group in groups) else PALE
 
 
 def dash(group: Group, groups: Sequence[Group]) -> Dash:
     """Families of one kind differ in their dashes, as their colours are of one hue."""
-    families = list(dict.fromkeys(other.family for other in groups if other.first.kind == group.first.kind))
-    return DASHES[families.index(group.family) % len(DASHES)]
+    families = list(dict.fromkeys(family(other.target) for other in groups if other.first.kind == group.first.kind))
+    return DASHES[families.index(family(group.target)) % len(DASHES)]
 
 
 def canvas(
@@ -118,6 +132,15 @@ def short(value: float, _: object = None) -> str:
     return f"{value:g}"
 
 
+def steps_of_log(low: float, high: float) -> tuple[list[float], list[str]]:
+    """As many steps of each decade as there is room for; plain numbers."""
+    decades = math.log10(high / low)
+    steps = next(steps for most, steps in STEPS if decades < most)
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    ticks = [step * 10.0**power for power in powers for step in steps if low <= step * 10.0**power <= high]
+    return ticks, [f"{tick:,g}" for tick in ticks]
+
+
 @dataclass(frozen=True)
 class End:
     """What stands right of a line: words beside a short piece of it, at its last value."""
@@ -126,6 +149,7 @@ class End:
     text: str
     colour: str
     dash: Dash = "-"
+    strength: float = 1.0
 
 
 def label_ends(axis: Axes, ends: Sequence[End], height_in: float) -> None:
@@ -137,7 +161,7 @@ def label_ends(axis: Axes, ends: Sequence[End], height_in: float) -> None:
     for (_, at), y in zip(places, spread([place for place, _ in places], gap), strict=True):
         end = ends[at]
         (piece,) = axis.plot([1.015, 1.06], [y, y], transform=axis.transAxes, clip_on=False, linewidth=2)
-        piece.set(color=end.colour, linestyle=end.dash)
+        piece.set(color=end.colour, linestyle=end.dash, alpha=end.strength)
         words = axis.annotate(end.text, (1.07, y), xycoords="axes fraction", annotation_clip=False)
         words.set(va="center", fontsize=8.5, color=light("ink"))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pgshoal.bench.model import Experiment, Kind, Pick, Published
 from pgshoal.bench.results.combine import Group
@@ -22,6 +22,12 @@ class Beside:
     valid: bool = True
 
     @property
+    def words(self) -> str:
+        """What was published, and the target that ours is of where that does not say it."""
+        said = self.published.text
+        return said if not self.family or said.endswith(self.family) else f"{said}, {self.family}"
+
+    @property
     def factor(self) -> float | None:
         """Ours as a multiple of the published one."""
         return self.here / self.published.value if self.here is not None and self.published.value else None
@@ -32,6 +38,9 @@ def beside(experiment: Experiment, groups: Sequence[Group]) -> list[Beside]:
     found = []
     for published in experiment.published:
         ours = [one for one in measured(experiment.name, published, groups) if one.here is not None]
+        names = [one.family.partition(" ")[0] for one in ours]
+        if len(set(names)) == len(names):  # what was published says itself which option is meant
+            ours = [replace(one, family=name) for one, name in zip(ours, names, strict=True)]
         found += ours or [Beside(experiment.name, published)]
     return found
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from pgshoal.bench.results.book import write_whole
 from pgshoal.bench.results.chapters import Chapter, Declared, Part, Run, read
 from pgshoal.bench.results.tables import Table, medians
 from pgshoal.bench.results.verdicts import HEADINGS, Verdict
+from pgshoal.bench.results.words import listed
 
 LEGEND = (
     "Medians are of valid runs; percentiles are of all samples of those runs taken together. "
@@ -41,7 +42,7 @@ def files_of(run: Run) -> Path:
 
 def main(dirs: Sequence[Path]) -> int:
     """`pgshoal bench report`: redraws each folder, compares them when there are several; the exit status."""
-    console = Console()
+    console = terminal.patient()
     runs = []
     try:
         for folder in dirs:
@@ -77,12 +78,25 @@ def body(run: Run) -> Iterator[str]:
     yield "</header>"
     given_up = [f"{name}: {why}" for name, why in dict(run.facts.get("failed", {})).items()]
     yield page.warning("Given up", given_up)
-    yield page.warning("Left out", [f"{key}: {why}" for key, why in dict(run.facts.get("left_out", {})).items()])
+    yield page.warning("Left out", left_out(run.facts.get("left_out", {})))
     yield from contents(run)
     for chapter in run.chapters:
         yield from of_chapter(run, chapter)
     yield from of_published(run)
     yield f"<footer>{escape(LEGEND)}</footer>"
+
+
+def left_out(cells: Mapping[str, str]) -> list[str]:
+    """How many cells, and of which experiments, for each reason; the cell itself where it is the only one."""
+    of: dict[str, list[str]] = {}
+    for key, why in cells.items():
+        of.setdefault(why, []).append(key)
+    return [
+        f"{why}: {' '.join(filter(None, keys[0].split('|')))}"
+        if len(keys) == 1
+        else f"{why}: {len(keys)} cells of {listed(list(dict.fromkeys(key.partition('|')[0] for key in keys)))}"
+        for why, keys in of.items()
+    ]
 
 
 def contents(run: Run) -> Iterator[str]:

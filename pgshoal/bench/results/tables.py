@@ -48,7 +48,7 @@ def medians(experiment: Experiment, groups: Sequence[Group]) -> Table:
     headings = ["target", *(["variant"] if varied else []), *figures.values(), "CV", "valid runs"]
     lines = []
     for group in groups:
-        line = [group.first.target, *([group.variant] if varied else [])]
+        line = [group.target, *([group.variant] if varied else [])]
         line += [number(group.value(figure)) for figure in figures]
         leading = next((figure for figure in figures if group.values(figure)), "")
         line += [percent(group.variation(leading)), f"{group.valid} of {len(group.rows)}"]

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Sequence
+from typing import Any
 
 from rich import box
+from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
@@ -13,6 +17,23 @@ from pgshoal.bench.results import tables, verdicts
 from pgshoal.bench.results.combine import Group
 
 WORD_MOST = 12
+LOG_WIDTH = 140  # of tables where nobody says how wide they may be
+
+
+class Patient(Console):
+    """A console whose reader may go, as `head` does: what nobody reads is dropped, and the work goes on."""
+
+    def on_broken_pipe(self) -> None:
+        """Whatever is said from now on, also while Python ends, goes nowhere."""
+        self.quiet = True
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+
+
+def patient(**how: Any) -> Patient:
+    """Standard output, as wide as its terminal is."""
+    return Patient(width=None if sys.stdout.isatty() else LOG_WIDTH, **how)
 
 
 def of_groups(experiment: Experiment, groups: Sequence[Group]) -> RichTable:
@@ -45,10 +66,13 @@ def of_verdicts(title: str, found: Sequence[verdicts.Verdict]) -> RichTable:
 
 
 def plain(title: str, content: tables.Table) -> RichTable:
-    """A table without frames and without lines; on narrow terminals headings and words wrap, numbers never do."""
+    """A table without frames and without lines; on narrow terminals headings and words wrap, numbers never do.
+
+    The words of a heading are never broken: names of folders are such.
+    """
     out = RichTable(title=Text(title), title_justify="left", box=box.SIMPLE, padding=(0, 1, 0, 0), pad_edge=False)
     for at, heading in enumerate(content.headings):
-        longest = max((len(line[at]) for line in content.lines), default=0)
+        longest = max(len(word) for word in (*heading.split(), *(line[at] for line in content.lines), ""))
         if at < content.texts:
             word = max((len(word) for line in content.lines for word in line[at].split()), default=0)
             out.add_column(heading, overflow="fold", min_width=min(word, WORD_MOST))

@@ -94,7 +94,7 @@ def verdicts(experiment: Experiment, groups: Sequence[Group]) -> list[Verdict]:
                 continue
             if metric.absolute and group.first.target not in metric.targets:
                 continue
-            if group.value(metric.name) is None and not group.failed:
+            if group.value(metric.name) is None and not any(row.spoiled for row in group.rows):
                 continue
             base = None if metric.absolute else base_of(group, metric.base, groups)
             if metric.absolute or base:

@@ -65,6 +65,7 @@ class Screen:
         self.console = console
         self.left = TimeLeft()
         self._begun, self._whole = 0.0, 0
+        self._left_out: Counter[str] = Counter()  # cells by reason
         self._bar = Progress(
             SpinnerColumn(),
             TextColumn("{task.description}"),
@@ -83,8 +84,11 @@ class Screen:
         self._show_left()
 
     def left_out(self, cell: Cell, reason: str) -> None:
-        """Said once for each cell."""
+        """The first cell of each reason is named; how many more there are is said in the end."""
         self.left.skip(cell.experiment, cell.key)
+        self._left_out[reason] += 1
+        if self._left_out[reason] > 1:
+            return
         where = f"{cell.experiment}, {described(cell)}"
         self.console.print(f"left out: {where}: {reason}", style="yellow", markup=False, soft_wrap=True)
 
@@ -123,6 +127,10 @@ class Screen:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._bar.stop()
+        for reason, count in self._left_out.items():
+            if count > 1:
+                text = f"left out for the same reason: {count - 1} more cell{'s' if count > 2 else ''}: {reason}"
+                self.console.print(text, style="yellow", markup=False, soft_wrap=True)
 
 
 def described(cell: Cell) -> str:
@@ -137,7 +145,8 @@ def line(row: Row) -> str:
     if row.error:
         return f"{where}: failed: {first_line(row.error)}"
     shown = [f"{title(name)} {number(row.figures[name])}" for name in HEADLINES if name in row.figures]
-    return f"{where}: {'; '.join(shown)}" + "".join(f"; invalid: {reason}" for reason in row.invalid)
+    doubts = [f"; invalid: {reason}" for reason in row.invalid] + [f"; not checked: {one}" for one in row.unchecked]
+    return f"{where}: {'; '.join(shown)}{''.join(doubts)}"
 
 
 def clock(seconds: float) -> str:

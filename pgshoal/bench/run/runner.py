@@ -12,7 +12,7 @@ import psycopg
 
 from pgshoal.bench.experiments.engines import unusable
 from pgshoal.bench.knobs import Knobs
-from pgshoal.bench.measure.validity import examine
+from pgshoal.bench.measure.validity import examine, unmade
 from pgshoal.bench.model import Cell, Experiment, NotHere, Row
 from pgshoal.bench.results.book import Book
 from pgshoal.bench.run import facts, single
@@ -56,8 +56,8 @@ class Ended:
 
     @property
     def all_well(self) -> bool:
-        """Whether nothing failed; what cannot be run here is no failure, nor are clients that a target lost."""
-        return not self.failed and not any(row.error for row in self.rows)
+        """Whether nothing failed and no server was lost; what cannot be run here is no failure, nor lost clients."""
+        return not self.failed and not any(row.error or row.lost for row in self.rows)
 
 
 def run(
@@ -138,7 +138,7 @@ class Work:
             return
         except FAILURES as error:
             row, latencies = single.failed(one, standing.ending(error)), None
-        row = replace(row, invalid=examine(row, (), one.cell, experiment.checks))
+        row = examined(row, (), one.cell, experiment)
         self.tell.ended(self.book.add(row, latencies))
 
     def settle(self) -> None:
@@ -153,8 +153,7 @@ class Work:
         mine = [row for row in rows if row.experiment == experiment.name]
         for row in mine:
             if cell := self.cells.get(row.key):
-                found = examine(row, mine, cell, experiment.checks)
-                rows[rows.index(row)] = replace(row, invalid=found)
+                rows[rows.index(row)] = examined(row, mine, cell, experiment)
         self.book.replace(rows)
         self.tell.finished(experiment, [row for row in rows if row.experiment == experiment.name])
 
@@ -165,3 +164,9 @@ class Work:
     def _give_up(self, experiment: Experiment, error: BaseException) -> None:
         self.ended.failed[experiment.name] = str(error)
         self.tell.failed(experiment.name, str(error))
+
+
+def examined(row: Row, peers: Sequence[Row], cell: Cell, experiment: Experiment) -> Row:
+    """The row with what the experiment's checks say of it, and which of them could not be made."""
+    names = experiment.checks
+    return replace(row, invalid=examine(row, peers, cell, names), unchecked=unmade(row, cell, names))

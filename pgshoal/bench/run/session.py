@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import os
 import random
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -21,13 +20,13 @@ from pgshoal.bench.results.book import Book
 from pgshoal.bench.results.chapters import Run, read
 from pgshoal.bench.results.report import files_of
 from pgshoal.bench.results.summary import show
+from pgshoal.bench.results.terminal import patient
 from pgshoal.bench.run.progress import Screen
 from pgshoal.bench.run.resume import differences
 from pgshoal.bench.run.runner import FAILURES, Ended, run
 from pgshoal.demo.programs import ProgramsMissing
 from pgshoal.demo.show import interruptible
 
-LOG_WIDTH = 140  # of tables where nobody says how wide they may be
 OPEN_FILES = 20_000  # clients, and both sides of those that a pooler of ours has
 
 
@@ -43,13 +42,17 @@ class Request:
 
 
 def measure(request: Request) -> int:
-    """Runs, reports; 0 when all went well, 1 after failures (or missed targets, when strict), 130 when interrupted."""
-    console = Console(width=None if sys.stdout.isatty() else LOG_WIDTH)
+    """Runs, reports; the exit status.
+
+    0 when all went well, 1 after failures (or missed targets, when strict), 2 for options that cannot be meant, 130
+    when interrupted.
+    """
+    console = patient()
     try:
         knobs, folder = prepared(request)
     except (ValueError, OSError) as error:
         console.print(str(error), style="red", markup=False, soft_wrap=True)
-        return 1
+        return 2 if isinstance(error, ValueError) else 1
     declared = {name: EXPERIMENTS[name] for name in request.names}
     ended = Ended()
     raise_file_limit(OPEN_FILES)

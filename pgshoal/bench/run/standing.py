@@ -22,12 +22,19 @@ class Standing:
         self.stand, self.knobs, self.experiment = stand, knobs, experiment
         self._kept: dict[str, tuple[Opened, ExitStack]] = {}
         self._ending = ""
+        self._postmaster: int | None = None
 
     def prepare(self) -> None:
-        """Before each run: a drained server with the settings of the experiment; not while poolers are kept up."""
-        if not self._kept:
-            server = self.experiment.server.items()
-            self.stand.prepare({name: value.format_map(self.knobs.values) for name, value in server})
+        """Before each run: a drained server with the settings of the experiment; not while poolers are kept up.
+
+        Where the server has ended, what stood in front of it goes too, so that the next runs have a new one.
+        """
+        if self._kept and self.stand.postmaster_pid == self._postmaster:
+            return
+        self._close_all()
+        server = self.experiment.server.items()
+        self.stand.prepare({name: value.format_map(self.knobs.values) for name, value in server})
+        self._postmaster = self.stand.postmaster_pid
 
     @contextmanager
     def target(self, cell: Cell) -> Iterator[Opened]:
@@ -56,16 +63,19 @@ class Standing:
         _, stack = self._kept.pop(name)
         stack.close()
 
+    def _close_all(self) -> None:
+        with ExitStack() as every:
+            for _, stack in self._kept.values():
+                every.callback(stack.close)
+        self._kept.clear()
+
     def __enter__(self) -> Self:
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with ExitStack() as every:
-            for _, stack in self._kept.values():
-                every.callback(stack.close)
-        self._kept.clear()
+        self._close_all()
 
 
 def place(cell: Cell) -> str:

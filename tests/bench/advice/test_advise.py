@@ -10,7 +10,7 @@ import pytest
 from pgshoal.bench.advice import advise
 from pgshoal.bench.advice.bottleneck import Evidence
 from pgshoal.bench.advice.usl import fit
-from pgshoal.bench.advice.verdict import Advice
+from pgshoal.bench.advice.verdict import Advice, limit
 from pgshoal.bench.advice.verdict import advise as judge
 from pgshoal.bench.model import Row
 from pgshoal.bench.results.book import Book
@@ -147,6 +147,20 @@ def test_runs_that_do_not_count_are_a_hint(tmp_path: Path, capsys: pytest.Captur
     text = said(capsys, tmp_path, *rows)
     assert text.startswith("No change: 1 worker is enough.\nBottleneck: machine.\n")
     assert "2 of 2 runs do not count (machine-free: the machine was 0.0% idle (limit 5%)): take this as a hint" in text
+
+
+def test_other_programs_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """On a machine that was full by somebody else's doing."""
+    row = run(1, 900.0, machine_idle=0.0, machine_cores=2.0, postgres_cores=0.5, load_cores=0.2, other_cores=0.8)
+    text = said(capsys, tmp_path, row)
+    assert "of its 2 processors they had: the pooler 0.98, PostgreSQL 0.50, the load 0.20, other programs 0.80" in text
+
+
+def test_what_other_programs_use_is_no_room_for_postgres() -> None:
+    """The rate ends where PostgreSQL and they fill the host together."""
+    shared = {"same_host": True, "load": 1.0, "cores": 16, "postgres_cores": 16}
+    alone, beside = (limit([size(1, 1000.0, 1.0, postgres=2.0, others=others, **shared)]) for others in (0.0, 8.0))
+    assert (alone, beside) == (4000, 2000)
 
 
 def test_a_full_load_generator_is_the_bottleneck(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

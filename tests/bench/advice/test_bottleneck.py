@@ -31,7 +31,12 @@ CALM = Evidence(
         ({"by_worker": (0.97, 0.1)}, "imbalance", "the busiest worker used 97% of a core, the mean 54%"),
         ({"postgres": 7.3}, "PostgreSQL", "PostgreSQL used 7.30 of 8 processors"),
         ({"postgres": 7.3, "by_worker": (0.97, 0.95)}, "PostgreSQL", "PostgreSQL used 7.30"),
-        ({"idle": 0.01}, "machine", "1.0% idle; of its 8 processors they had: the pooler 0.60, PostgreSQL 1"),
+        (
+            {"idle": 0.01},
+            "machine",
+            "1.0% idle; of its 8 processors they had: the pooler 0.60, PostgreSQL 1, load and others 0.50",
+        ),
+        ({"idle": 0.01, "others": 5.9}, "machine", "PostgreSQL 1, the load 0.50, other programs 5.90"),
         ({"servers": 40}, "budget", "all 40 server connections were in use while processors were free"),
         ({"servers": 40, "waiting": 3.5, "limit": "pool app alice"}, "budget", "of pool app alice were in use"),
         ({"servers": 40, "waiting": 0.1}, "load", "nothing is full"),

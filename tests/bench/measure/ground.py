@@ -21,6 +21,7 @@ class Ground:
         self.own = own
         self.dbname = dbname
         self.user = user
+        self.strangers: frozenset[int] = frozenset()
 
     @property
     def postmaster_pid(self) -> int:

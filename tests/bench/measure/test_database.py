@@ -90,6 +90,26 @@ def test_connections_of_others_are_counted(server: Postgres) -> None:
     counting.close()
 
 
+def test_strangers_of_a_given_server_are_nobody(server: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not counted, not waited for; nor is who comes later and goes to another database. Their work is known."""
+    ground = Ground(server, own=False)
+    with server.connect("app") as stranger, server.connect("app") as client:
+        ground.strangers = frozenset({stranger.info.backend_pid})
+        counting = Database(ground.stand)
+        monkeypatch.setattr(database, "SETTLE_LIMIT_S", 0.0)
+        monkeypatch.setattr(database, "IDLE_REPORT_S", 0.0)
+        assert counting.strangers_at_work() == 0
+        with server.connect("other") as later:
+            later.execute("begin")
+            assert counting.backends() == (1, 0)
+            stranger.execute("begin")
+            assert counting.settle()
+        assert counting.strangers_at_work() == 1
+        client.execute("begin")
+        assert counting.backends() == (1, 1)
+        counting.close()
+
+
 def test_without_the_right_to_see_nothing_is_counted(server: Postgres) -> None:
     """A plain role would see itself alone: no count is better than a wrong one."""
     counting = Database(Ground(server, user="alice", own=False).stand)

@@ -10,7 +10,7 @@ from typing import cast
 import psycopg
 
 from pgshoal.bench.measure.database import Database
-from pgshoal.bench.measure.sampler import Sampler
+from pgshoal.bench.measure.sampler import Sampler, pause_s
 
 
 class Scripted:
@@ -63,3 +63,11 @@ def test_who_may_not_see_counts_nothing() -> None:
     sampler = sampled(Scripted())
     assert sampler.series() == {}
     assert set(sampler.figures()) == {"postgres_rss_mb"}
+
+
+def test_a_crowd_that_makes_answers_slow_is_looked_at_all_the_same() -> None:
+    """At first a slow answer costs no more than a tenth of a second's pause; later the sampler is no load."""
+    assert pause_s(0.1, 0.0001) == 0.02
+    assert pause_s(0.1, 0.5) == 0.1
+    assert pause_s(5, 0.0001) == 0.1
+    assert pause_s(5, 0.5) == 10

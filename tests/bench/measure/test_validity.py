@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from pgshoal.bench.measure.validity import CHECKS, examine
+from pgshoal.bench.measure.validity import CHECKS, examine, unmade
 from pgshoal.bench.model import Row
 from tests.bench.measure.planted import CELL, row, runs
 
@@ -17,6 +19,7 @@ PAST = {
     "samples": (row(transactions=99), "99 transactions ended in the interval (limit 100)"),
     "steal": (row(steal=0.021), "took 2.1% of the processors (limit 2%)"),
     "counts": (row(sent_in_all=10_000, commits=10_101), "sent 10,000 transactions, PostgreSQL counted 10,101"),
+    "stall": (row(pause_s=0.6, pause_at_s=1.2), "no transaction ended for 0.60 s from second 1.2 on (limit 0.50 s)"),
     "alive": (row(pooler_ended=1), "1 of the pooler's processes ended (limit 0)"),
 }
 WITHIN = {
@@ -28,6 +31,7 @@ WITHIN = {
     "samples": row(transactions=100),
     "steal": row(steal=0.019),
     "counts": row(sent_in_all=10_000, commits=9_900),
+    "stall": row(pause_s=0.5, longest_s=1.0, slice=0.1),
     "alive": row(pooler_ended=0, postgres_ended=0),
 }
 
@@ -39,7 +43,8 @@ def reasons(name: str, rows: list[Row]) -> list[str]:
 
 def test_every_check_is_planted() -> None:
     """A check without rows of its own here is not checked itself."""
-    assert set(CHECKS) == {*PAST, "steady"} == {*WITHIN, "steady"}
+    of_repeats = {"steady", "steady-cpu"}
+    assert set(CHECKS) == PAST.keys() | of_repeats == WITHIN.keys() | of_repeats
 
 
 @pytest.mark.parametrize("name", PAST)
@@ -126,11 +131,70 @@ def test_repeats_that_vary_are_all_invalid() -> None:
 
 
 def test_one_run_cannot_be_compared() -> None:
-    """Neither can the first of several, nor one beside other cells', failed or otherwise invalid runs."""
+    """Neither can the first of several, nor one beside other cells', failed, spoiled or stalled runs."""
     first = row(0, tps=1000)
     assert reasons("steady", [first]) == [""]
-    others = [row(1, tps=10, key="other"), row(1, tps=10, error="x"), row(1, tps=10, invalid=("steal: 5%",))]
+    others = [row(1, tps=10, key="other"), row(1, tps=10, error="x")]
+    others += [row(1, tps=10, invalid=(f"{name}: so",)) for name in ("alive", "counts", "budget", "stall")]
     assert examine(first, [first, *others], CELL, ["steady"]) == ()
+
+
+def test_a_slow_run_is_found_among_doubtful_ones() -> None:
+    """One that stood still is the only one with an idle machine: the others are no valid runs, but witnesses."""
+    slow, *others = runs(600, 1000, 1010)
+    full = [replace(one, invalid=("machine-free: full",)) for one in others]
+    assert reasons("steady", [slow, *full]) == ["steady: tps 600.0 is 40% from the median 1,000.0 (limit 25%)", "", ""]
+
+
+def test_under_an_open_loop_the_latency_is_judged_too() -> None:
+    """The rate is as asked in all of them; a quick run is no fault, nor is a millisecond more where all is quick."""
+
+    def said(*times: float) -> list[bool]:
+        rows = [row(number, tps=500, lag_mean_ms=1, p99_ms=p99) for number, p99 in enumerate(times)]
+        return [bool(reason) for reason in reasons("steady", rows)]
+
+    assert said(1963, 6.3, 33) == [True, False, False]
+    assert said(6.3, 1963) == [False, True]
+    assert said(33, 33, 2) == [False, False, False]
+    assert said(1, 1, 9) == [False, False, False]
+    assert reasons("steady", [row(0, tps=500, p99_ms=1963), row(1, tps=500, p99_ms=6.3)]) == ["", ""]
+
+
+def test_exports_are_judged_beside_the_rate() -> None:
+    """A steady rate of the API does not hide that one run's exports were slow."""
+    rows = [row(number, tps=500, throughput_mib_s=rate) for number, rate in enumerate((900, 910, 300))]
+    assert [reason[:24] for reason in reasons("steady", rows)] == ["", "", "steady: throughput_mib_s"]
+
+
+def test_where_costs_are_asked_rates_may_vary() -> None:
+    """What other programs leave of the machine decides the rate; the CPU time of a transaction is judged alone."""
+    rates = [row(number, tps=rate, cpu_us_per_tx=12) for number, rate in enumerate((800, 1000, 1200))]
+    assert reasons("steady-cpu", rates) == ["", "", ""]
+    costs = [row(number, tps=1000, cpu_us_per_tx=cost) for number, cost in enumerate((12, 17, 12))]
+    assert reasons("steady-cpu", costs)[1] == "steady-cpu: cpu_us_per_tx 17.0 is 42% from the median 12.0 (limit 25%)"
+    assert reasons("steady-cpu", runs(1, 2)) == ["", ""]
+
+
+def test_a_slow_load_may_pause() -> None:
+    """Limits grow with what is usual for the load; a rate that falls to nearly nothing is a stall without a pause."""
+    assert reasons("stall", [row(pause_s=3, pause_at_s=0, pause_usual_s=0.2)]) == [""]
+    assert reasons("stall", [row(longest_s=4, longest_at_s=0, longest_usual_s=0.1)]) == [""]
+    (said,) = reasons("stall", [row(longest_s=5.5, longest_at_s=0.5, longest_usual_s=0.1)])
+    assert said == "stall: a transaction took 5.50 s from second 0.5 on (limit 5.00 s)"
+    (said,) = reasons("stall", [row(slice=0.05, slice_at_s=1.5)])
+    assert said == "stall: the rate fell to 5% of its median at second 1.5 (limit 10%)"
+
+
+def test_a_check_that_cannot_be_made_says_so() -> None:
+    """An absent figure makes no run invalid, but is told; where there is nothing to check there is nothing to tell."""
+    lost = row(sent_in_all=10, invalid=("alive: PostgreSQL ended or restarted",))
+    assert unmade(row(sent_in_all=10), CELL, ["counts"]) == ("counts: commits could not be had",)
+    assert unmade(row(sent_in_all=10, strangers_at_work=2), CELL, ["counts"]) == (
+        "counts: 2 sessions that are none of the kit's were at work in the same database",
+    )
+    assert unmade(row(), CELL, ["budget", "counts", "stall"]) == ("budget: backends_max could not be had",)
+    assert unmade(lost, CELL, ["counts"]) == unmade(row(error="x"), CELL, ["budget"]) == ()
+    assert unmade(row(), replace(CELL, budget=None), ["budget"]) == ()
 
 
 def test_a_second_look_judges_alike() -> None:

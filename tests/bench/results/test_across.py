@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
-from pgshoal.bench.results import report
+from pgshoal.bench.results import report, terminal
 from pgshoal.bench.results.across import differences, names, tables
-from pgshoal.bench.results.chapters import Run, read
+from pgshoal.bench.results.chapters import Chapter, Part, Run, read
+from pgshoal.bench.results.combine import gathered
 from tests.bench.results.planted import declarations, plant
 
 
@@ -53,6 +57,23 @@ def test_what_one_run_lacks_is_left_out(runs: list[Run]) -> None:
     """An experiment of one folder alone has nothing beside it."""
     alone = Run(runs[1].folder, runs[1].facts, runs[1].chapters[:1])
     assert [title for title, _ in tables([runs[0], alone])] == ["A connection for each query"]
+
+
+def test_an_experiment_without_common_cells_has_no_table(runs: list[Run]) -> None:
+    """An empty one would only ask why."""
+    (part,) = runs[1].chapters[0].parts
+    strange = [gathered([replace(group.first, key="other")])[0] for group in part.groups[:1]]
+    other = Run(runs[1].folder, {}, [Chapter(part.experiment.name, [Part(part.experiment, strange)])])
+    assert list(tables([runs[0], other])) == []
+
+
+def test_names_of_folders_are_not_broken(runs: list[Run]) -> None:
+    """However narrow the terminal is."""
+    out = StringIO()
+    console = Console(file=out, width=40)
+    for title, table in tables(runs):
+        console.print(terminal.of_table(title, table))
+    assert "2026-11-30-200000" in out.getvalue()
 
 
 def test_folders_of_one_name_are_told_apart(runs: list[Run]) -> None:

@@ -20,6 +20,18 @@ def made(repeat: int, tps: float, invalid: str = "", error: str = "") -> Row:
     return row if error else replace(row, figures={"tps": tps})
 
 
+def test_what_target_and_variant_both_say_is_said_once() -> None:
+    """Nodes, options by their name, and options that the variant's word is the name of."""
+    for target, variant, alone, label in (
+        (replace(PGSHOAL, nodes=2), {"nodes": 2}, "pgshoal", "pgshoal 2 nodes"),
+        (replace(PGSHOAL, options=(("peers", "off"),)), {"peers": "off"}, "pgshoal", "pgshoal peers=off"),
+        (replace(PGSHOAL, options=(("isolated", "on"),)), {"exports": "isolated"}, "pgshoal", "pgshoal isolated=on"),
+        (PGSHOAL, {"exports": "shared"}, "pgshoal", "pgshoal, exports shared"),
+    ):
+        group = cell(run_of("x", target, **variant))
+        assert (group.target, group.label) == (alone, label)
+
+
 def test_invalid_runs_do_not_count_while_valid_ones_are_there() -> None:
     """The median is of valid runs; failed ones never count."""
     group = cell(made(0, 100), made(1, 110), made(2, 5, invalid="steady: far off"), made(3, 0, error="fell over"))
@@ -31,6 +43,22 @@ def test_invalid_runs_count_where_nothing_else_is_there() -> None:
     """Figures of a cell without a valid run are shown, and known to be doubtful."""
     group = cell(made(0, 100, invalid="a"), made(1, 120, invalid="b"))
     assert (group.value("tps"), group.valid) == (110, 0)
+
+
+@pytest.mark.parametrize("name", ["alive", "counts", "budget"])
+def test_spoiled_runs_never_count(name: str) -> None:
+    """A run whose database was killed is not averaged with one on a full machine, nor shown when it is the only one."""
+    spoiled = made(1, 5, invalid=f"{name}: so it was")
+    assert cell(made(0, 100, invalid="machine-free: full"), spoiled).value("tps") == 100
+    assert cell(spoiled).value("tps") is None
+
+
+@pytest.mark.parametrize("name", ["stall", "steady"])
+def test_runs_that_lie_apart_count_last(name: str) -> None:
+    """A run that stood still is left out beside doubtful ones, and is shown when there is nothing else."""
+    apart = made(1, 5, invalid=f"{name}: so it was")
+    assert cell(made(0, 100, invalid="machine-free: full"), apart).value("tps") == 100
+    assert cell(apart).value("tps") == 5
 
 
 def test_variation_is_of_the_sample() -> None:

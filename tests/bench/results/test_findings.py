@@ -115,8 +115,8 @@ def test_what_is_not_valid_is_not_compared() -> None:
     assert said("connect", *rows) == (
         "Connecting for each query, pgbouncer does 2.00 times what direct does. 1 of 3 cells has no valid run."
     )
-    rows = (row("burst", DIRECT, succeeded=5, failed=0), replace(run_of("burst", PGSHOAL), error="no"))
-    assert said("burst", *rows) == "pgshoal failed; direct lost none. 1 of 2 cells has no valid run."
+    served, broken = row("burst", DIRECT, succeeded=5, failed=0), replace(run_of("burst", PGSHOAL), error="no")
+    assert said("burst", served, broken) == "pgshoal failed; direct lost none. 1 of 2 cells has no valid run."
 
 
 def test_bounds_that_were_not_judged_are_no_conclusion() -> None:

@@ -15,6 +15,15 @@ from tests.bench.results.drawing import cells, drawn
 from tests.bench.results.planted import DIRECT, PGBOUNCER, PGSHOAL, cell, run_of
 
 
+def test_targets_that_variants_tell_apart_look_alike() -> None:
+    """One colour and one dash, as their panels have headings; the colour is known by both names."""
+    shared = cell(run_of("x", PGSHOAL, exports="shared"))
+    apart = cell(run_of("x", replace(PGSHOAL, options=(("isolated", "on"),)), exports="isolated"))
+    found = paint.colours([shared, apart])
+    assert found["pgshoal"] == found["pgshoal isolated=on"]
+    assert paint.dash(apart, [shared, apart]) == paint.dash(shared, [shared, apart]) == "-"
+
+
 def test_kinds_have_hues_and_processes_have_shades() -> None:
     """Direct is grey, PgBouncer orange, pgshoal blue; more processes are stronger."""
     groups = [cell(run_of("x", replace(target, processes=n))) for target in (PGBOUNCER, PGSHOAL) for n in (8, 1, 2)]

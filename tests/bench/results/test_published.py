@@ -87,7 +87,27 @@ def test_targets_that_differ_in_an_option_may_stand_on_both_sides() -> None:
         )
     ]
     top, bottom = (Pick("tps", where={"exports": layout}) for layout in ("isolated", "shared"))
-    assert [one.here for one in asked(top, bottom, gathered(found))] == [pytest.approx(582 / 992)]
+    (one,) = asked(top, bottom, gathered(found))
+    assert one.here == pytest.approx(582 / 992)
+    assert one.words == "words, pgshoal"
+
+
+def test_targets_of_one_kind_keep_their_options() -> None:
+    """Where two of them stand beside a published figure."""
+    found = [
+        replace(run_of("x", replace(PGSHOAL, options=(("engine", engine),))), figures={"tps": 1.0})
+        for engine in ("epoll", "python")
+    ]
+    assert [one.family for one in asked(Pick("tps"), None, gathered(found))] == [
+        *("pgshoal engine=epoll", "pgshoal engine=python")
+    ]
+
+
+def test_a_target_that_is_named_is_not_named_again() -> None:
+    """The published words end with it."""
+    published = Published("served, direct", 25, Pick("tps", "direct"))
+    experiment = Experiment("x", "", "", lambda knobs: (), (), published=(published,))
+    assert [one.words for one in beside(experiment, CELLS)] == ["served, direct"]
 
 
 def test_nodes_are_of_one_family() -> None:

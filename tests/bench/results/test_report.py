@@ -12,7 +12,8 @@ import pytest
 
 from pgshoal.bench.results import page, report
 from pgshoal.bench.results.book import Book
-from pgshoal.bench.results.chapters import Run, read
+from pgshoal.bench.results.chapters import Chapter, Part, Run, read, undeclared
+from pgshoal.bench.results.combine import gathered
 from pgshoal.bench.results.tables import Table
 from tests.bench.results.planted import DIRECT, declarations, plant, run_of
 
@@ -155,13 +156,26 @@ def test_words_of_rows_are_no_markup(tmp_path: Path) -> None:
     assert "&lt;script&gt;alert(1)&lt;/script&gt; [red]" in text
 
 
+def test_a_chapter_says_nothing_twice() -> None:
+    """Experiments of which the same is to be said share the sentence."""
+    doubtful = gathered([replace(run_of("x", DIRECT), figures={"tps": 1.0}, invalid=("steal: much",))])
+    part = Part(undeclared("x"), doubtful)
+    assert Chapter("x", [part, part]).finding == "No conclusion: no run is valid (steal)."
+
+
+def test_cells_left_out_for_one_reason_are_one_line() -> None:
+    """With how many they are; a single one is named."""
+    cells = {"tls|a|": "no TLS", "tls|b|": "no TLS", "scaling|a|clients=8": "no TLS", "nodes|a|": "no HAProxy"}
+    assert report.left_out(cells) == ["no TLS: 3 cells of tls and scaling", "no HAProxy: nodes a"]
+
+
 def test_what_was_not_run_is_told(tmp_path: Path) -> None:
     """Cells left out and experiments given up stand in the head, with the reason."""
     book = Book(tmp_path)
     book.begin({"left_out": {"x|pgshoal 2 nodes|": "no haproxy"}, "failed": {"y": "PostgreSQL ended"}})
     book.add(replace(run_of("x", DIRECT), figures={"tps": 1.0}))
     text = report.write(tmp_path, {}).read_text()
-    assert "x|pgshoal 2 nodes|: no haproxy" in text
+    assert "no haproxy: x pgshoal 2 nodes" in text
     assert "y: PostgreSQL ended" in text
 
 

@@ -61,6 +61,14 @@ def test_what_rests_on_no_valid_run_is_not_judged() -> None:
     assert verdict.cells()[-1] == "not judged"
 
 
+def test_a_bound_does_not_vanish_with_a_spoiled_run() -> None:
+    """A run without a database has no figure that counts, but its line stands, and says so."""
+    spoiled = [replace(row, invalid=("alive: PostgreSQL ended",)) for row in rows(PGSHOAL, 15)]
+    (verdict,) = judged(CPU, rows(PGBOUNCER, 30) + spoiled)
+    assert (verdict.value, verdict.met) == (None, None)
+    assert verdict.cells()[-1] == "not judged"
+
+
 def test_more_may_be_better() -> None:
     """A rate is held from below."""
     metric = Metric("tps", "", {"pgshoal": 1.0}, higher_is_better=True, base="pgbouncer")

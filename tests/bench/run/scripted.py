@@ -61,11 +61,13 @@ class ScriptedStand:
 
     def __init__(self, notes: Notes) -> None:
         self.notes = notes
+        self.postmaster_pid: int | None = 1
 
     def prepare(self, settings: Mapping[str, str]) -> None:
         """Notes the settings."""
         text = ",".join(f"{name}={value}" for name, value in settings.items())
         self.notes.seen.append(f"prepare {text}".strip())
+        self.postmaster_pid = 1
         if text in self.notes.broken:
             raise self.notes.broken[text]
 

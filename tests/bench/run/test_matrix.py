@@ -39,11 +39,18 @@ def test_lower_phases_come_first() -> None:
 
 
 def test_figures_that_do_not_scatter_are_taken_once() -> None:
-    """An experiment may limit the repeats, never raise them."""
+    """An experiment may limit the repeats."""
     once = experiment("once", cell("once", POOLED), repeats_most=1)
     assert len(plan(once, knobs(repeats="3"), 1)) == 1
     often = experiment("often", cell("often", POOLED), repeats_most=5)
     assert len(plan(often, knobs(repeats="2"), 1)) == 2
+
+
+def test_figures_that_mean_little_alone_are_taken_several_times() -> None:
+    """In a quick run, too; more are made where more are asked for."""
+    thrice = experiment("thrice", cell("thrice", POOLED), repeats_least=3)
+    assert len(plan(thrice, knobs(repeats="1"), 1)) == 3
+    assert len(plan(thrice, knobs(repeats="5"), 1)) == 5
 
 
 def test_cells_that_cannot_be_told_apart_are_a_mistake() -> None:

@@ -53,6 +53,19 @@ def test_a_run_is_a_line() -> None:
     assert line(broken) == "a pgshoal #1: failed: it fell over"
 
 
+def test_cells_left_out_for_one_reason_are_counted() -> None:
+    """The first is named, the others are a number in the end."""
+    out = StringIO()
+    with Screen(Console(file=out, width=200)) as screen:
+        for one in PAIR[:3]:
+            screen.left_out(one.cell, "no such program")
+        screen.left_out(PAIR[3].cell, "no TLS")
+    lines = [line for line in out.getvalue().splitlines() if line.startswith("left out")]
+    assert len(lines) == 3
+    assert lines[0].endswith(": no such program")
+    assert lines[-1] == "left out for the same reason: 2 more cells: no such program"
+
+
 def test_the_screen_prints_lines_where_there_is_no_terminal() -> None:
     """A log file gets what was left out, each run and what was given up, with brackets as they are."""
     out = StringIO()

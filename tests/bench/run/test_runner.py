@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from pgshoal.bench.knobs import Knobs
+from pgshoal.bench.measure.meter import Measured
 from pgshoal.bench.model import Cell, ClientOutcome, NotHere, Outcome, Scene, Target
 from pgshoal.bench.results.book import Book
-from tests.bench.run.scripted import DIRECT, POOLED, Notes, ScriptedLoad, cell, experiment, notes, work
+from tests.bench.run.scripted import DIRECT, POOLED, Notes, ScriptedLoad, ScriptedMeter, cell, experiment, notes, work
 
 __all__ = ["notes"]
 FLEET = Target("pgshoal", 4)
@@ -142,6 +143,32 @@ def test_a_resumed_run_makes_again_what_failed(notes: Notes, tmp_path: Path) -> 
     assert len(again.rows) == 1
 
 
+def test_a_run_that_lost_its_database_is_a_failure_and_made_again(
+    notes: Notes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its row is kept, the status says so, and a resumed run makes it once more; other invalid runs stay."""
+    ends = [1.0, 0.0, 0.0]
+
+    def measured(meter: ScriptedMeter, outcome: Outcome) -> Measured:
+        return Measured({"postgres_ended": ends.pop(0), "transactions": 5.0}, {}, {})
+
+    monkeypatch.setattr(ScriptedMeter, "measured", measured)
+    one = experiment("one", cell("one", POOLED), cell("one", DIRECT), checks=("alive", "samples"))
+    assert not work(notes, tmp_path, one).all_well
+    again = work(notes, tmp_path, one, resume=True)
+    assert again.all_well
+    assert [[reason.partition(":")[0] for reason in row.invalid] for row in again.rows] == [["samples"], ["samples"]]
+    assert ends == []
+
+
+def test_a_check_that_could_not_be_made_stands_in_the_row(notes: Notes, tmp_path: Path) -> None:
+    """So that a run which PostgreSQL's count did not confirm is told from one that it did."""
+    load = ScriptedLoad(lambda scene: Outcome({"tps": 1.0, "sent_in_all": 5.0}, 300))
+    (row,) = work(notes, tmp_path, experiment("one", cell("one", POOLED, load), checks=("counts",))).rows
+    assert (row.invalid, row.unchecked) == ((), ("counts: commits could not be had",))
+    assert Book(tmp_path).rows() == [row]
+
+
 def test_targets_are_closed_after_each_run_unless_they_are_kept_up(notes: Notes, tmp_path: Path) -> None:
     """Kept up, each is opened once and the server is prepared before the first; one that failed is opened anew."""
     failures = [RuntimeError("once")]
@@ -160,6 +187,21 @@ def test_targets_are_closed_after_each_run_unless_they_are_kept_up(notes: Notes,
     work(notes, tmp_path / "kept", experiment("one", *cells, keep_up=True), repeats="3")
     assert notes.seen.count("open pgshoal") == notes.seen.count("close pgshoal") == 1
     assert notes.seen.count("open pgshoal x4") == 2
+
+
+def test_targets_that_are_kept_up_go_with_their_server(notes: Notes, tmp_path: Path) -> None:
+    """A server that was killed is prepared anew before the next run, which gets a target of its own."""
+    killed: list[bool] = []
+
+    def act(scene: Scene) -> Outcome:
+        if not killed:
+            killed.append(True)
+            vars(scene.stand)["postmaster_pid"] = None
+        return Outcome({"tps": 1.0}, 300)
+
+    work(notes, tmp_path, experiment("one", cell("one", POOLED, ScriptedLoad(act)), keep_up=True), repeats="3")
+    steps = [line for line in notes.seen if line.startswith(("prepare", "open", "close"))]
+    assert steps == ["prepare", "open pgshoal", "close pgshoal"] * 2
 
 
 def test_a_slow_run_is_found_when_all_repeats_are_made(notes: Notes, tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -111,6 +113,16 @@ def test_an_interrupt_is_130_and_reported(bench: Bench, capsys: pytest.CaptureFi
     assert "Interrupted" in capsys.readouterr().out
 
 
+def test_a_reader_that_goes_does_not_cost_the_report(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with `| head -1`."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as closed:
+        monkeypatch.setattr(sys, "stdout", closed)
+        assert ask() == 0
+    assert bench.reports == 1
+
+
 def test_nothing_measured_is_nothing_reported(bench: Bench) -> None:
     """An interrupt before the first row ends quietly, and a run that had everything left out is no failure."""
     bench.rows, bench.error = [], KeyboardInterrupt()
@@ -152,7 +164,7 @@ def test_a_missed_target_is_a_failure_only_when_strict(bench: Bench, capsys: pyt
 
 def test_a_bad_value_stops_before_anything_starts(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     """The option is named."""
-    assert ask(seconds="soon") == 1
+    assert ask(seconds="soon") == 2
     assert "--seconds" in capsys.readouterr().out
     assert bench.calls == []
 
@@ -172,7 +184,7 @@ def test_another_run_cannot_be_resumed(bench: Bench, capsys: pytest.CaptureFixtu
     assert ask(units="50", seed="7") == 0
     folder = bench.calls[0][1]
     before = json.loads((folder / "run.json").read_text())
-    assert ask(resume=folder, units="60", seed="8") == 1
+    assert ask(resume=folder, units="60", seed="8") == 2
     said = capsys.readouterr().out
     assert "units was 50, is 60" in said
     assert "seed was 7, is 8" in said

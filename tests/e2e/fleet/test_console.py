@@ -211,7 +211,7 @@ def test_set_and_reload_reach_all(fleet: Pooler) -> None:
         with pytest.raises(psycopg.Error, match="RELOAD failed, see logs for additional details") as failed:
             admin.execute("reload")
         assert failed.value.sqlstate == "F0000"
-        assert "client_tls_cert_file: /nowhere: No such file or directory" in fleet.log_text()
+        assert "client_tls_cert_file = /nowhere: No such file or directory" in fleet.log_text()
         shown = {row["key"]: row["value"] for row in admin.execute("show config")}
         assert shown["pool_mode"] == "transaction"
         with spread(fleet, each=1) as found:

@@ -20,7 +20,7 @@ from pgshoal.demo.account import spawn
 from tests.e2e.conftest import MakePooler, backends, until
 from tests.e2e.fleet.load import Load, zombies
 from tests.support.pooler import Pooler, database
-from tests.support.postgres import Postgres
+from tests.support.postgres import PASSWORDS, Postgres
 
 #: Each test on one engine: see tests/conftest.py.
 SPREAD = True
@@ -49,6 +49,31 @@ def test_an_upgrade_under_load_refuses_nobody(pg15: Postgres, make: MakePooler) 
     assert len(pooler.worker_pids()) == 2
     assert zombies(pooler) == []
     assert " died: " not in pooler.log_text()
+
+
+@pytest.mark.parametrize("content", [None, '"admin" "new"\n"alice" broken\n'])
+def test_secrets_outlive_a_broken_auth_file(make: MakePooler, content: str | None) -> None:
+    """A reload locks nobody out, nor do restart and upgrade; the rest is taken, and the log names the place."""
+    secrets = {"alice": PASSWORDS["alice"], "admin": "boss"}
+    pooler = make(auth_type="scram-sha-256", userlist=secrets)
+    pooler.settings["default_pool_size"] = 7
+    pooler.write_config()
+    file = pooler.folder / "userlist.txt"
+    file.unlink()
+    if content is not None:
+        file.write_text(content)
+        file.chmod(0o644)
+    for command in ("RELOAD", "RELOAD", "RESTART 0", "UPGRADE"):
+        before = pooler.worker_pids()
+        pooler.admin(command, password="boss")
+        if command != "RELOAD":
+            until(lambda old=before: len(pooler.worker_pids()) == 1 and old != pooler.worker_pids(), "a new worker")  # type: ignore[misc]
+        assert pooler.query("select 1", password=secrets["alice"]) == [(1,)]
+        shown = {row["key"]: row["value"] for row in pooler.admin("SHOW CONFIG", password="boss")}
+        assert shown["default_pool_size"] == "7"
+    said = f"{file}: could not open auth_file" if content is None else f"{file}:2: broken auth file"
+    # Of two reloads and an upgrade.
+    assert pooler.log_text().count(f"ERROR {said}") == 3
 
 
 def test_what_was_decided_outlives_the_upgrade(pg15: Postgres, make: MakePooler) -> None:

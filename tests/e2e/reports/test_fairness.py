@@ -38,13 +38,14 @@ def test_pools_of_one_database_share_its_limit(make_pooler: MakePooler) -> None:
     threads = [threading.Thread(target=work, args=(user,)) for user in done for _ in range(5)]
     for thread in threads:
         thread.start()
-    deadline = time.monotonic() + 30
-    while sum(done.values()) < 12000 and time.monotonic() < deadline:
+    # Servers change hands some ten times a second: a share means something after many of these changes.
+    deadline = time.monotonic() + 60
+    while sum(done.values()) < 30000 and time.monotonic() < deadline:
         time.sleep(0.05)
     stop.set()
     for thread in threads:
         thread.join()
-    assert sum(done.values()) >= 12000
+    assert sum(done.values()) >= 30000
     assert min(done.values()) * 5 >= sum(done.values()), done
 
 
