@@ -107,5 +107,5 @@ def test_control_c_stops_it_cleanly(engine: str, tmp_path: Path, scratch: Path) 
         timeout=60,
         check=False,
     )
-    assert again.returncode == 1
+    assert again.returncode == 2
     assert "units was 40, is 41" in again.stdout

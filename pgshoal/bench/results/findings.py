@@ -130,14 +130,19 @@ def lost(groups: Groups) -> str:
     return capital(listed(losers) + (f"; {listed(served)} lost none." if served else "."))
 
 
+def figures(groups: Groups, leading: str, beside: str) -> Iterator[tuple[str, float, float | None]]:
+    """The name of each cell that has the leading figure, and both figures."""
+    for group, name in named(groups):
+        if (value := group.value(leading)) is not None:
+            yield name, value, group.value(beside)
+
+
 def kept(groups: Groups) -> str:
     """How many backends clients kept, and what memory that was."""
     parts = []
-    for group, name in named(groups):
-        count, memory = group.value("backends_max"), group.value("postgres_rss_mb")
-        if count is not None:
-            size = f" ({number(memory)} MB of PostgreSQL)" if memory is not None else ""
-            parts.append(f"{number(count)} backends with {name}{size}")
+    for name, count, memory in figures(groups, "backends_max", "postgres_rss_mb"):
+        size = f" ({number(memory)} MB of PostgreSQL)" if memory is not None else ""
+        parts.append(f"{number(count)} backends with {name}{size}")
     return f"The same clients kept {listed(parts)}." if parts else ""
 
 
@@ -197,11 +202,9 @@ def arrived(groups: Groups) -> str:
 def isolated(groups: Groups) -> str:
     """The API's p99 and the throughput of exports in each layout."""
     parts = []
-    for group, name in named(groups):
-        slow, speed = group.value("p99_ms"), group.value("throughput_mib_s")
-        if slow is not None:
-            exports = f", exports {number(speed)} MiB/s" if speed is not None else ""
-            parts.append(f"{name}: p99 of the API {number(slow)} ms{exports}")
+    for name, slow, speed in figures(groups, "p99_ms", "throughput_mib_s"):
+        exports = f", exports {number(speed)} MiB/s" if speed is not None else ""
+        parts.append(f"{name}: p99 of the API {number(slow)} ms{exports}")
     return capital("; ".join(parts) + ".") if parts else ""
 
 

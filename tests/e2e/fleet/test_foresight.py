@@ -80,11 +80,11 @@ def test_a_running_fleet_warns(make: MakePooler, pg15: Postgres, monkeypatch: py
     text = "WARNING server 127.0.0.1:{}: {} server connections are possible, 97 fit (max_connections 100"
     until(lambda: text.format(pg15.port, 98) in pooler.log_text(), "the warning at the start")
     assert pooler.query("select 1") == [(1,)]
-    pooler.databases["app"] = entry.replace("98", "99")
+    pooler.databases["app"] = entry.replace("pool_size=98", "pool_size=99")
     pooler.write_config()
     pooler.admin("RELOAD")
     until(lambda: text.format(pg15.port, 99) in pooler.log_text(), "the warning after the reload")
-    pooler.databases["app"] = entry.replace("98", "7")
+    pooler.databases["app"] = entry.replace("pool_size=98", "pool_size=7")
     pooler.write_config()
     pooler.admin("RELOAD")
     assert pooler.query("select 1") == [(1,)]
