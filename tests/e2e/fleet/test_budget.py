@@ -288,7 +288,8 @@ def test_client_limits_are_for_the_fleet(pg15: Postgres, make: MakePooler) -> No
 
     async def story() -> tuple[int, int]:
         first = await rush()
-        victim = pooler.worker_pids()[0]
+        # Workers that were quick may have taken all places, and others none.
+        victim = max(pooler.admin("show workers"), key=lambda worker: int(worker["clients"]))["pid"]
         os.kill(victim, signal.SIGKILL)
         while victim in pooler.worker_pids() or len(pooler.worker_pids()) < 4:
             await asyncio.sleep(0.05)
@@ -300,5 +301,5 @@ def test_client_limits_are_for_the_fleet(pg15: Postgres, make: MakePooler) -> No
     first, second = asyncio.run(story())
     print(f"{first} got in, then {second} for those of the dead worker")
     assert first == 20
-    assert 0 < second < 20
+    assert 0 < second <= 20
     until(lambda: _counted(pooler, "clients") == {1}, "nobody is counted but the console")
