@@ -223,6 +223,8 @@ class Knobs:
 
     quick: bool
     values: Mapping[str, Setting] = field(repr=False)
+    #: names of those that an option or a variable has set
+    given: frozenset[str] = frozenset()
 
     def int(self, name: str) -> int:
         """A whole number."""
@@ -277,14 +279,14 @@ def resolve(options: Mapping[str, str | None], environ: Mapping[str, str], quick
     """
     if unknown := [name for name in options if name not in KNOBS]:
         raise ValueError(f"no knob {', '.join(unknown)}; there are {', '.join(KNOBS)}")
-    return Knobs(quick, MappingProxyType({k.name: _value(k, options, environ, quick) for k in TABLE}))
+    given = {knob.name: found for knob in TABLE if (found := _given(knob, options, environ))}
+    values = {k.name: k.read(*given.get(k.name, (k.quick if quick else k.full, k.option))) for k in TABLE}
+    return Knobs(quick, MappingProxyType(values), frozenset(given))
 
 
-def _value(knob: Knob, options: Mapping[str, str | None], environ: Mapping[str, str], quick: bool) -> Setting:
-    given = options.get(knob.name)
-    if given is not None:
-        return knob.read(given, knob.option)
-    for variable in knob.variables:
-        if environ.get(variable):
-            return knob.read(environ[variable], variable)
-    return knob.read(knob.quick if quick else knob.full, knob.option)
+def _given(knob: Knob, options: Mapping[str, str | None], environ: Mapping[str, str]) -> tuple[str, str] | None:
+    """A value that somebody asked for, and the option or variable it came by."""
+    option = options.get(knob.name)
+    if option is not None:
+        return option, knob.option
+    return next(((environ[name], name) for name in knob.variables if environ.get(name)), None)

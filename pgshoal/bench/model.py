@@ -205,7 +205,7 @@ class Experiment:
     files: tuple[str, ...] = ()  # the laptop harness's CSV files that this experiment writes
     keep_up: bool = False  # targets stay started through all repeats, so that rounds alternate quickly
     repeats_most: int = 0  # for figures that do not scatter; 0: as many as asked for
-    repeats_least: int = 1  # for figures that mean little from one run: a quick size has them too
+    repeats_least: int = 1  # for figures that mean little from one run, unless repeats are asked for
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,9 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from pgshoal.demo.account import Account, run, spawn, unprivileged
+from pgshoal.demo.lifetime import Lifetime
 from pgshoal.demo.programs import Programs
 
 SETTINGS: Mapping[str, str] = {
@@ -40,7 +39,7 @@ def free_port() -> int:
         return port
 
 
-class Cluster:
+class Cluster(Lifetime):
     """One PostgreSQL on a free loopback port and on a Unix socket, owned by an unprivileged account."""
 
     host = "127.0.0.1"
@@ -158,16 +157,3 @@ class Cluster:
     def log_text(self) -> str:
         """What the server has logged so far."""
         return self.log.read_text(errors="replace") if self.log.exists() else ""
-
-    def __enter__(self) -> Self:
-        try:
-            self.start()
-        except BaseException:
-            self.remove()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.remove()

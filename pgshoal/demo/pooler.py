@@ -11,11 +11,11 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from pgshoal.demo.account import Account, spawn, unprivileged
 from pgshoal.demo.cluster import free_port
+from pgshoal.demo.lifetime import Lifetime
 
 START_LIMIT_S = 20.0
 STOP_LIMIT_S = 10.0
@@ -35,7 +35,7 @@ def _connects(family: socket.AddressFamily, address: tuple[str, int] | str) -> b
     return True
 
 
-class Pooler:
+class Pooler(Lifetime):
     """One pgshoal fleet, of one worker unless told otherwise; keyword settings become [pgbouncer] lines, the mappings
     become sections.
     """
@@ -211,19 +211,6 @@ class Pooler:
         """Stops the pooler and removes its files."""
         self.stop()
         shutil.rmtree(self.folder, ignore_errors=True)
-
-    def __enter__(self) -> Self:
-        try:
-            self.start()
-        except BaseException:
-            self.remove()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.remove()
 
 
 class PgBouncer(Pooler):

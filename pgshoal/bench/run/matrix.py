@@ -43,7 +43,8 @@ def plan(experiment: Experiment, knobs: Knobs, seed: int) -> list[Planned]:
     cells = wanted(experiment.cells(knobs), knobs)
     if len({cell.key for cell in cells}) != len(cells):
         raise ValueError(f"{experiment.name}: two of its cells have the same key")
-    asked = max(knobs.int("repeats"), experiment.repeats_least)
+    least = 1 if "repeats" in knobs.given else experiment.repeats_least
+    asked = max(knobs.int("repeats"), least)
     repeats = min(asked, experiment.repeats_most or asked)
     drawn = [
         (cell, repeat)

@@ -10,12 +10,12 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 from pgshoal.bench.model import NotHere
 from pgshoal.demo.account import spawn, unprivileged
 from pgshoal.demo.cluster import free_port
+from pgshoal.demo.lifetime import Lifetime
 
 PLACES: Final = "/usr/sbin:/usr/local/sbin:/usr/bin:/usr/local/bin"
 START_LIMIT_S: Final = 10.0
@@ -41,7 +41,7 @@ def program() -> str:
     return found
 
 
-class Balancer:
+class Balancer(Lifetime):
     """New connections go to each node in turn, but not to one that does not accept any.
 
     `with Balancer([("127.0.0.1", 6432), …]) as balancer:`.
@@ -97,16 +97,3 @@ class Balancer:
             self._process.kill()
             self._process.wait()
         shutil.rmtree(self.folder, ignore_errors=True)
-
-    def __enter__(self) -> Self:
-        try:
-            self.start()
-        except BaseException:
-            self.remove()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.remove()
